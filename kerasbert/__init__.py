@@ -1,0 +1,21 @@
+"""BERT and ALBERT checkpoints of TensorFlow 1 as ordinary Keras 3 models."""
+
+from kerasbert import layers
+from kerasbert.factory import build_transformer_model
+from kerasbert.models.view import hidden_state
+from kerasbert.weights import (
+    load_weights_from_checkpoint,
+    model_report,
+    save_weights_as_checkpoint,
+)
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "build_transformer_model",
+    "hidden_state",
+    "layers",
+    "load_weights_from_checkpoint",
+    "model_report",
+    "save_weights_as_checkpoint",
+]

@@ -1,0 +1,40 @@
+"""The errors a user can meet, and the words they are made of.
+
+Every message has three parts: what is wrong, with the value and the place; what
+was expected; what to do about it.
+"""
+
+from difflib import get_close_matches
+
+
+class KerasbertError(ValueError):
+    """Base of the library's own errors, so that one `except` can catch them all."""
+
+
+class ConfigError(KerasbertError):
+    """A model configuration is missing something, contradicts itself or cannot be honoured."""
+
+
+class CheckpointError(KerasbertError):
+    """A checkpoint cannot be found, opened, read, recognised or written."""
+
+
+class WeightMismatchError(CheckpointError):
+    """A readable checkpoint does not fit the model: variables are missing, extra or misshapen."""
+
+
+class TokenizerError(KerasbertError):
+    """A vocabulary cannot be used, or a text cannot be encoded as asked."""
+
+
+def did_you_mean(word, known):
+    """Returns " Did you mean 'x'?" for the known word closest to `word`, or "" if none is close."""
+    close = get_close_matches(str(word), [str(name) for name in known], n=1, cutoff=0.6)
+    return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def listing(items, limit=8):
+    """Joins `items` with commas; past `limit` the rest is only counted."""
+    items = [str(item) for item in items]
+    more = f", … and {len(items) - limit} more" if len(items) > limit else ""
+    return ", ".join(items[:limit]) + more

@@ -1,0 +1,117 @@
+"""What the layers that are made of other layers have in common."""
+
+import keras
+
+
+class CompositeLayer(keras.layers.Layer):
+    """A layer whose sub-layers are made in `build` and reload with the precision they had.
+
+    Quantisation gives single sub-layers a dtype policy of their own; a plain Keras layer
+    forgets it when it is saved. Here the differing policies are part of the configuration.
+
+    Args:
+        sublayer_dtypes: dict from the name of a sub-layer to its serialised dtype policy,
+            as written by `get_config`; sub-layers without an entry follow this layer.
+        **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
+    """
+
+    def __init__(self, sublayer_dtypes=None, **kwargs):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+        self._sublayer_dtypes = {
+            name: keras.dtype_policies.deserialize(policy)
+            for name, policy in (sublayer_dtypes or {}).items()
+        }
+
+    def sublayer_dtype(self, name):
+        """Returns the dtype policy that the sub-layer called `name` is to be made with."""
+        return self._sublayer_dtypes.get(name, self.dtype_policy)
+
+    def get_config(self):
+        """Returns the arguments that rebuild this layer, sub-layer policies included."""
+        config = super().get_config()
+        differing = {
+            layer.name: keras.dtype_policies.serialize(layer.dtype_policy)
+            for layer in self._flatten_layers(include_self=False, recursive=False)
+            if layer.dtype_policy != self.dtype_policy
+        }
+        if differing:
+            config["sublayer_dtypes"] = differing
+        return config
+
+    @property
+    def output(self):
+        """The output of the last call of this layer in a functional model.
+
+        Keras returns that of the first call, so that look-ups of a shared block would
+        silently give a shallow hidden state. See `kerasbert.hidden_state` for the others.
+        """
+        last_call = len(self._inbound_nodes) - 1
+        return self._get_node_attribute_at_index(max(last_call, 0), "output_tensors", "output")
+
+
+class ResidualLayer(CompositeLayer):
+    """Half a Transformer block: some transformation, its residual connection and its norm.
+
+    Computes `norm(x + dropout(transform(x)))`, or with `norm_first` the pre-LN form
+    `x + dropout(transform(norm(x)))`. Subclasses say what `transform` is.
+
+    Args:
+        rate: dropout rate of the transformation's output, from 0 to 1.
+        norm_first: whether normalisation comes first (pre-LN).
+        epsilon: added to the variance by the normalisation.
+        initializer_range: standard deviation of the initial kernels.
+        **kwargs: arguments of `CompositeLayer`.
+    """
+
+    def __init__(
+        self, rate=0.0, norm_first=False, epsilon=1e-12, initializer_range=0.02, **kwargs
+    ):
+        super().__init__(**kwargs)
+        self.rate = rate
+        self.norm_first = norm_first
+        self.epsilon = epsilon
+        self.initializer_range = initializer_range
+
+    def build(self, input_shape):
+        """Makes and builds dropout and normalisation for inputs of shape (B, L, H)."""
+        self.dropout = keras.layers.Dropout(self.rate, name="dropout", dtype=self.dtype_policy)
+        self.norm = keras.layers.LayerNormalization(
+            epsilon=self.epsilon, name="norm", dtype=self.sublayer_dtype("norm")
+        )
+        self.norm.build(input_shape)
+
+    def built_dense(self, name, units, input_shape):
+        """Returns a new dense sub-layer, built for `input_shape`."""
+        layer = keras.layers.Dense(
+            units,
+            kernel_initializer=truncated_normal(self.initializer_range),
+            name=name,
+            dtype=self.sublayer_dtype(name),
+        )
+        layer.build(input_shape)
+        return layer
+
+    def residual(self, inputs, transform):
+        """Applies `transform`, a function from (B, L, H) to (B, L, H), the way of the class."""
+        if self.norm_first:
+            return inputs + self.dropout(transform(self.norm(inputs)))
+        return self.norm(inputs + self.dropout(transform(inputs)))
+
+    def get_config(self):
+        """Returns the arguments that rebuild this layer."""
+        return {
+            **super().get_config(),
+            "rate": self.rate,
+            "norm_first": self.norm_first,
+            "epsilon": self.epsilon,
+            "initializer_range": self.initializer_range,
+        }
+
+
+def truncated_normal(stddev):
+    """Returns a new initializer, N(0, stddev^2) cut at two standard deviations (BERT's).
+
+    Each variable needs one of its own: a Keras initializer returns the same numbers twice.
+    """
+    return keras.initializers.TruncatedNormal(stddev=stddev)

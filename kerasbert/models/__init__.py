@@ -1,0 +1,17 @@
+"""The architectures, and `build_transformer_model` under bert4keras' module name."""
+
+from kerasbert.models.albert import ALBERT, ALBERTUnshared
+from kerasbert.models.bert import BERT
+from kerasbert.models.encoder import Encoder
+from kerasbert.models.view import hidden_state
+
+__all__ = ["ALBERT", "BERT", "ALBERTUnshared", "Encoder", "build_transformer_model", "hidden_state"]
+
+
+def __getattr__(name):
+    # The factory imports this package, so its name can only be looked up on demand.
+    if name == "build_transformer_model":
+        from kerasbert.factory import build_transformer_model
+
+        return build_transformer_model
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,273 @@
+"""The graph that all encoders share: inputs -> embeddings -> blocks -> heads -> Keras model.
+
+Shapes: B batch, L length, V vocabulary, E embedding size, H hidden size.
+"""
+
+from dataclasses import dataclass
+
+import keras
+
+from kerasbert import activations
+from kerasbert.errors import ConfigError
+from kerasbert.layers import (
+    AttentionMask,
+    BiasAdd,
+    Embedding,
+    FeedForward,
+    FirstToken,
+    PositionEmbedding,
+    SelfAttention,
+    TransformerBlock,
+)
+from kerasbert.layers.composite import truncated_normal
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildOptions:
+    """What to build around the blocks; the arguments are those of `build_transformer_model`."""
+
+    with_pool: object = False
+    with_nsp: object = False
+    with_mlm: object = False
+    with_mask_input: bool = False
+    hidden_states: bool = False
+    sequence_length: int | None = None
+    name: str | None = None
+    prefix: str = ""
+    dtype: object = None
+
+
+class Encoder:
+    """Builds the functional Keras model of one encoder, top to bottom as in the BERT paper.
+
+    Subclasses override the step in which they differ.
+
+    Args:
+        config: a `ModelConfig`.
+        options: a `BuildOptions`.
+
+    Attributes:
+        model: the `keras.Model`.
+        inputs, outputs: its symbolic tensors.
+        layers: dict from a layer's name, without prefix, to the layer.
+        hidden_states: the L + 1 symbolic hidden states, input of the first block first.
+
+    Source: Devlin et al. 2018 (arXiv:1810.04805); layer names follow bert4keras.
+    """
+
+    family = None
+
+    def __init__(self, config, options):
+        self.config = config
+        self.options = options
+        self.layers = {}
+        self._build()
+
+    def _build(self):
+        # === Inputs ===
+        self.inputs = self.make_inputs()
+        tokens, *rest = self.inputs
+        segments = rest.pop(0) if self.config.type_vocab_size else None
+        padding = rest.pop(0) if self.options.with_mask_input else tokens  # zero at padding
+        # === Embeddings ===
+        attention_mask = self.attention_mask(padding)
+        hidden = self.embed(tokens, segments, padding)
+        # === Blocks ===
+        self.hidden_states = [hidden]
+        for block in self.make_blocks():
+            hidden = block(hidden, attention_mask)
+            self.hidden_states.append(hidden)
+        # === Heads ===
+        outputs = self.make_heads(hidden) or [hidden]
+        if self.options.hidden_states:
+            outputs = [*outputs, self.hidden_states]
+        self.outputs = outputs[0] if len(outputs) == 1 else outputs
+        self.model = keras.Model(self.inputs, self.outputs, name=self.options.name)
+
+    # --- steps, in the order in which they are taken ---
+
+    def make_inputs(self):
+        """Returns the inputs: token ids, segment ids unless switched off, a mask if asked for."""
+        names = ["Input-Token"]
+        if self.config.type_vocab_size:
+            names.append("Input-Segment")
+        if self.options.with_mask_input:
+            names.append("Input-Mask")
+        # Ids are integers whatever the precision: float16 turns id 20001 into 20000.
+        return [
+            keras.Input((self.options.sequence_length,), dtype="int32", name=self.full_name(name))
+            for name in names
+        ]
+
+    def attention_mask(self, padding):
+        """Returns the bool mask (B, 1, L) that all blocks receive."""
+        label = {"config": self.config.to_dict(), "prefix": self.options.prefix}
+        return self.layer(AttentionMask, "Attention-Mask", label=label)(padding)
+
+    def embed(self, tokens, segments, padding):
+        """Returns the input (B, L, H) of the first block."""
+        hidden = self.embed_tokens(tokens, padding)  # (B, L, E)
+        hidden = self.add_segments_and_positions(hidden, segments, padding)
+        if self.config.has_projection:
+            hidden = self.dense("Embedding-Mapping", self.config.hidden_size)(hidden)  # (B, L, H)
+        return hidden
+
+    def embed_tokens(self, tokens, padding):
+        """Returns the rows (B, L, E) of the token table, with their Keras mask attached."""
+        table = self.layer(
+            Embedding,
+            "Embedding-Token",
+            input_dim=self.config.vocab_size,
+            output_dim=self.config.embedding_size,
+            embeddings_initializer=self.initializer,
+        )
+        return table(tokens, mask=padding)
+
+    def add_segments_and_positions(self, hidden, segments, padding):
+        """Adds segment and position vectors, then normalises and drops out."""
+        config = self.config
+        if segments is not None:
+            segment_table = self.layer(
+                Embedding,
+                "Embedding-Segment",
+                input_dim=config.type_vocab_size,
+                output_dim=config.norm_width,
+                embeddings_initializer=self.initializer,
+            )
+            # The sum keeps a Keras mask only if both of its terms have one.
+            vectors = segment_table(segments, mask=padding)
+            hidden = self.layer(keras.layers.Add, "Embedding-Token-Segment")([hidden, vectors])
+        position = self.layer(
+            PositionEmbedding,
+            "Embedding-Position",
+            input_dim=config.max_position_embeddings,
+            initializer_range=config.initializer_range,
+        )
+        hidden = self.norm("Embedding-Norm")(position(hidden))
+        rate = config.hidden_dropout_prob
+        return self.layer(keras.layers.Dropout, "Embedding-Dropout", rate=rate)(hidden)
+
+    def make_blocks(self):
+        """Returns the block of every depth; depths that share one get the same object."""
+        sharing = self.config.sharing
+        attention = {name: self.make_attention(name) for name in sharing.names("attention")}
+        feed_forward = {name: self.make_feed_forward(name) for name in sharing.names("feed_forward")}
+        pairs = list(zip(sharing.names("attention"), sharing.names("feed_forward"), strict=True))
+        blocks = {pair: TransformerBlock(attention[pair[0]], feed_forward[pair[1]]) for pair in pairs}
+        return [blocks[pair] for pair in pairs]
+
+    def make_attention(self, block_name):
+        """Returns the attention layer of a block."""
+        return self.layer(
+            SelfAttention,
+            f"{block_name}-MultiHeadSelfAttention",
+            num_heads=self.config.num_attention_heads,
+            attention_rate=self.config.attention_probs_dropout_prob,
+            **self._residual_arguments(),
+        )
+
+    def make_feed_forward(self, block_name):
+        """Returns the feed-forward layer of a block."""
+        return self.layer(
+            FeedForward,
+            f"{block_name}-FeedForward",
+            units=self.config.intermediate_size,
+            activation=self.config.hidden_act,
+            **self._residual_arguments(),
+        )
+
+    def _residual_arguments(self):
+        config = self.config
+        return {
+            "rate": config.hidden_dropout_prob,
+            "norm_first": config.ln_type == "preln",
+            "epsilon": config.layer_norm_eps,
+            "initializer_range": config.initializer_range,
+        }
+
+    def make_heads(self, hidden):
+        """Returns the outputs of the heads that were asked for, as bert4keras orders them."""
+        options = self.options
+        outputs = []
+        if options.with_pool or options.with_nsp:
+            outputs.append(self.pooled(hidden))
+        if options.with_nsp:
+            outputs = [self.next_sentence(outputs[0])]
+        if options.with_mlm:
+            outputs.append(self.masked_lm(hidden))
+        return outputs
+
+    def pooled(self, hidden):
+        """Returns the pooled output (B, H)."""
+        activation = self.head_activation("with_pool", self.options.with_pool, default="tanh")
+        first = self.layer(FirstToken, "Pooler")(hidden)
+        dense = self.dense("Pooler-Dense", self.config.hidden_size, activation=activation)
+        return dense(first)
+
+    def next_sentence(self, pooled):
+        """Returns the next-sentence or sentence-order output (B, 2); 0 means in order."""
+        activation = self.head_activation("with_nsp", self.options.with_nsp, default="softmax")
+        return self.dense("NSP-Proba", 2, activation=activation, dtype="float32")(pooled)
+
+    def masked_lm(self, hidden):
+        """Returns the masked-LM output (B, L, V)."""
+        activation = self.head_activation("with_mlm", self.options.with_mlm, default="softmax")
+        transform = self.dense(
+            "MLM-Dense", self.config.norm_width, activation=activations.get(self.config.hidden_act)
+        )
+        hidden = self.norm("MLM-Norm")(transform(hidden))
+        logits = self.layers["Embedding-Token"](self.to_token_width(hidden), mode="dense")
+        logits = self.layer(BiasAdd, "MLM-Bias")(logits)
+        # In float32, so that a softmax over many thousand tokens keeps its small ones.
+        return self.layer(
+            keras.layers.Activation, "MLM-Activation", activation=activation, dtype="float32"
+        )(logits)
+
+    def to_token_width(self, hidden):
+        """Brings the transformed hidden state to the width E of the token table."""
+        return hidden
+
+    # --- helpers ---
+
+    @property
+    def initializer(self):
+        """A new initializer with the configured range, for layers a user adds."""
+        return truncated_normal(self.config.initializer_range)
+
+    def full_name(self, name):
+        """Returns the name a layer has in the model."""
+        return f"{self.options.prefix}{name}"
+
+    def layer(self, cls, name, **arguments):
+        """Returns the layer called `name`; makes it at the first request."""
+        if name not in self.layers:
+            arguments.setdefault("dtype", self.options.dtype)
+            self.layers[name] = cls(name=self.full_name(name), **arguments)
+        return self.layers[name]
+
+    def dense(self, name, units, **arguments):
+        """Returns a dense layer with BERT's initializer."""
+        return self.layer(
+            keras.layers.Dense,
+            name,
+            units=units,
+            kernel_initializer=self.initializer,
+            **arguments,
+        )
+
+    def norm(self, name):
+        """Returns a layer normalisation with the configured epsilon."""
+        return self.layer(
+            keras.layers.LayerNormalization, name, epsilon=self.config.layer_norm_eps
+        )
+
+    def head_activation(self, option, value, default):
+        """Returns the activation function of a head from the option that switched it on."""
+        if value is True or value is False:
+            value = default
+        if not isinstance(value, str) and not callable(value):
+            raise ConfigError(
+                f"{option}={value!r}.\nExpected True, False, the name of an activation such as "
+                "'linear', or a function."
+            )
+        return activations.get(value)

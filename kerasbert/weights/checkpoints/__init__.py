@@ -1,0 +1,25 @@
+"""Checkpoint files as lazy mappings from a name to a shape, a dtype and a way to read."""
+
+from kerasbert.weights.checkpoints.arrays import ArrayCheckpoint
+from kerasbert.weights.checkpoints.location import find_checkpoint
+from kerasbert.weights.checkpoints.tensorflow import TensorFlowCheckpoint, write_checkpoint
+
+__all__ = ["ArrayCheckpoint", "TensorFlowCheckpoint", "open_checkpoint", "write_checkpoint"]
+
+
+def open_checkpoint(checkpoint):
+    """Opens a checkpoint given as a path or as a dict of arrays; reads no array yet.
+
+    Args:
+        checkpoint: a dict from names to arrays, or a path: the prefix of a TensorFlow
+            checkpoint, its `.index` or `.data-…` file, or a folder that holds one.
+
+    Returns:
+        An object with `source`, `shapes` (dict from name to tuple) and `read(name)`.
+
+    Raises:
+        CheckpointError: if there is no such checkpoint or it cannot be opened.
+    """
+    if isinstance(checkpoint, dict):
+        return ArrayCheckpoint(checkpoint)
+    return TensorFlowCheckpoint(find_checkpoint(checkpoint))

@@ -1,0 +1,144 @@
+"""Refuses checkpoints that do not fit a model, in the words of the configuration."""
+
+from kerasbert.errors import WeightMismatchError, listing
+from kerasbert.weights.detect import MODELS_OF_FAMILY
+
+_KEY_OF_SYMBOL = {
+    "V": "vocab_size",
+    "E": "embedding_size",
+    "H": "hidden_size",
+    "I": "intermediate_size",
+    "P": "max_position_embeddings",
+    "T": "type_vocab_size",
+}
+_OPTION_OF_HEAD = {"pooler": "with_pool", "nsp": "with_nsp", "mlm": "with_mlm"}
+
+
+def check_family(family, match, source):
+    """Refuses a file of another family."""
+    dialect = match.dialect
+    if dialect.family != family:
+        raise WeightMismatchError(
+            f"{source} is a {dialect.title} checkpoint, but model= asks for the {family} family.\n"
+            f"Expected a checkpoint of the {family} family.\n"
+            f"Pass {MODELS_OF_FAMILY[dialect.family]}, with the config file that belongs to it."
+        )
+
+
+def check_architecture(config, match, source):
+    """Refuses a file whose embedding order or norm placement is not the model's."""
+    dialect = match.dialect
+    if dialect.embedding_order != config.embedding_order:
+        raise WeightMismatchError(
+            f"{source} is a {dialect.title} checkpoint (embedding_order={dialect.embedding_order!r}"
+            f"), but the model was built with embedding_order={config.embedding_order!r}.\n"
+            "Expected the architecture of the early albert_zh and of Google's ALBERT not to be "
+            "mixed.\nPass the checkpoint to build_transformer_model, which decides by the file."
+        )
+    if config.ln_type not in dialect.ln_types:
+        raise WeightMismatchError(
+            f"The configuration says ln_type={config.ln_type!r}, but {source} is a "
+            f"{dialect.title} checkpoint.\nExpected ln_type to be one of: "
+            f"{', '.join(dialect.ln_types)}, which is all that its original code can run.\n"
+            "Pass the config file that belongs to the checkpoint."
+        )
+
+
+def foreign_places(config, match, places, source):
+    """Refuses blocks of the file at which the configuration never arrives."""
+    positions = [match.places[place] for place in match.places]
+    claims = []
+    for key, column, value in (
+        ("num_hidden_layers", 0, config.num_hidden_layers),
+        ("num_hidden_groups", 1, config.num_hidden_groups),
+        ("inner_group_num", 2, config.inner_group_num),
+    ):
+        numbers = [position[column] for position in positions if position[column] is not None]
+        if numbers and max(numbers) + 1 > value:
+            claims.append(f"{key}={value}, the file has {max(numbers) + 1}")
+    raise WeightMismatchError(
+        f"{source} holds blocks that the model never calls: {listing(places)}.\n"
+        f"The configuration says {'; '.join(claims) or 'otherwise'}.\n"
+        "Expected every block of the file to have its place in the model.\n"
+        "Pass the config file that belongs to the checkpoint"
+        + (
+            ", or num_hidden_layers= as a keyword to use fewer layers on purpose."
+            if "num_hidden_layers" in str(claims)
+            else "."
+        )
+    )
+
+
+def check_missing(match, absent, strangers, strict, source):
+    """Refuses model variables that the file cannot fill."""
+    encoder = sorted({edge.name for edge in absent if edge.row.head is None})
+    if encoder:
+        raise WeightMismatchError(
+            f"{source} lacks {len(encoder)} variables of the encoder: {listing(encoder)}.\n"
+            f"Expected all variables that the configuration of this {match.dialect.title} model "
+            "asks for.\nCheck num_hidden_layers, num_hidden_groups, inner_group_num and "
+            "embedding_size: is the config the one of this checkpoint?"
+        )
+    if not strict:
+        return
+    for head, option in _OPTION_OF_HEAD.items():
+        names = sorted({edge.name for edge in absent if edge.row.head == head})
+        if names:
+            raise WeightMismatchError(
+                f"{source} has no {head} head, which {option} asks for: it lacks {listing(names)}.\n"
+                f"Expected a checkpoint with this head.\n"
+                f"Leave {option} out, or pass strict=False to start with a fresh head."
+            )
+    if strangers:
+        raise WeightMismatchError(
+            f"{source} cannot fill {len(strangers)} variables of layers of your own: "
+            f"{listing(strangers)}.\nExpected every model variable to be in the file.\n"
+            "Pass strict=False to leave these as they are, or load before adding the layers."
+        )
+
+
+def check_shapes(loader):
+    """Refuses arrays of another shape; says which key of the configuration they contradict."""
+    wrong, seen = [], {}
+    for edge in loader.edges:
+        found = loader.checkpoint.shapes[edge.name]
+        kept = found
+        if edge.row.vocab:
+            kept = (loader.vocabulary.size(found[0]) if found else 0, *found[1:])
+        expected = tuple(edge.variable.shape)
+        expected = expected[::-1] if edge.row.transpose else expected
+        if kept != expected and edge.name not in seen:
+            seen[edge.name] = edge
+            wrong.append(f"{edge.name} is {found} in the file, {expected} in the model")
+    if not wrong:
+        return
+    raise WeightMismatchError(
+        f"{loader.checkpoint.source} does not fit the model: {'; '.join(wrong[:4])}"
+        + (f"; and {len(wrong) - 4} more" if len(wrong) > 4 else "")
+        + f".\nExpected equal shapes.\n{_likely_cause(loader, seen.values())}"
+    )
+
+
+def _likely_cause(loader, wrong):
+    """Translates misshapen arrays into the keys of the configuration they contradict."""
+    config = loader.view.config
+    claims = {}
+    for edge in wrong:
+        symbols = edge.row.dims.replace("W", "H" if config.projects_first else "E").split()
+        shape = loader.checkpoint.shapes[edge.name]
+        for symbol, length in zip(symbols, shape, strict=False):
+            key = _KEY_OF_SYMBOL.get(symbol)
+            if key and getattr(config, key) != length:
+                claims.setdefault(key, length)
+    text = "; ".join(
+        f"{key} is {getattr(config, key)} in the configuration, {length} in the file"
+        for key, length in claims.items()
+    )
+    if set(claims) == {"vocab_size"} and claims["vocab_size"] > config.vocab_size:
+        advice = (
+            "Is keep_tokens missing? Pass it to build_transformer_model together with the "
+            "checkpoint and the config of the whole vocabulary."
+        )
+    else:
+        advice = "Pass the config file that belongs to the checkpoint, or another model=."
+    return f"{text}. {advice}" if text else advice

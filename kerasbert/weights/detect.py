@@ -1,0 +1,107 @@
+"""Recognises the dialect of a checkpoint from the names of its variables."""
+
+from dataclasses import dataclass
+
+from kerasbert.errors import WeightMismatchError, listing
+from kerasbert.weights.dialects import DIALECTS
+from kerasbert.weights.dialects.foreign import FOREIGN, GROUPED_KERNEL, OPTIMIZER_SLOT
+from kerasbert.weights.mapping import Dialect
+
+# What to pass as model= for a file of each family.
+MODELS_OF_FAMILY = {
+    "bert": "model='bert'",
+    "albert": "model='albert' or model='albert_unshared'",
+}
+
+
+@dataclass(frozen=True)
+class Match:
+    """A dialect found in a file.
+
+    Attributes:
+        dialect: the `Dialect`.
+        prefix: what stands before every name of the file.
+        places: dict from each address found to its (layer, group, inner), None where the
+            address does not say.
+        known: the names of the file that the dialect knows.
+    """
+
+    dialect: Dialect
+    prefix: str
+    places: dict
+    known: frozenset
+
+
+def detect(checkpoint):
+    """Finds the one dialect whose encoder names the checkpoint holds.
+
+    Args:
+        checkpoint: an opened checkpoint.
+
+    Returns:
+        The `Match` that knows the most names.
+
+    Raises:
+        WeightMismatchError: if no dialect fits; says what the file seems to be.
+    """
+    matches = [
+        match
+        for dialect in DIALECTS
+        for prefix in dialect.prefixes
+        if (match := _match(checkpoint.shapes, dialect, prefix))
+    ]
+    if not matches:
+        raise WeightMismatchError(_unrecognised(checkpoint))
+    best = max(matches, key=lambda match: len(match.known))
+    _refuse_grouped_kernels(checkpoint, best)
+    return best
+
+
+def is_optimizer_slot(name):
+    """Whether a variable is the state of an optimizer or a step counter."""
+    return OPTIMIZER_SLOT.search(name) is not None
+
+
+def _match(shapes, dialect, prefix):
+    if not all(prefix + name in shapes for name in dialect.required):
+        return None
+    block_names = {row.theirs for row in dialect.block_rows}
+    pattern = dialect.address_pattern(prefix)
+    known = {prefix + row.theirs for row in dialect.top_rows} & shapes.keys()
+    places = {}
+    for name in shapes:
+        found = pattern.fullmatch(name)
+        if found and found["rest"] in block_names:
+            known.add(name)
+            place = found.groupdict()
+            places[found["address"]] = tuple(
+                int(place[key]) if place.get(key) else None for key in ("layer", "group", "inner")
+            )
+    return Match(dialect, prefix, places, frozenset(known)) if places else None
+
+
+def _unrecognised(checkpoint):
+    names = sorted(name for name in checkpoint.shapes if not is_optimizer_slot(name))
+    wanted = "; ".join(sorted({dialect.title for dialect in DIALECTS}))
+    for pattern, kind, advice in FOREIGN:
+        if any(pattern.search(name) for name in names):
+            return (
+                f"{checkpoint.source} is {kind}.\nExpected one of: {wanted}.\n{advice}"
+            )
+    return (
+        f"{checkpoint.source} holds no encoder that kerasbert knows; its variables are: "
+        f"{listing(names) or 'none'}.\nExpected one of: {wanted}.\n"
+        "Pass the pre-trained checkpoint, with the names of the original code."
+    )
+
+
+def _refuse_grouped_kernels(checkpoint, match):
+    for name in sorted(match.known):
+        if GROUPED_KERNEL.search(name) and len(checkpoint.shapes[name]) == 3:
+            raise WeightMismatchError(
+                f"{checkpoint.source} holds grouped feed-forward kernels: {name} has the shape "
+                f"{checkpoint.shapes[name]}.\n"
+                "Expected kernels with two axes.\n"
+                "This is the experimental architecture of albert_zh's modeling_google_fast.py, "
+                "for which no weights were ever published; kerasbert does not build it."
+            )

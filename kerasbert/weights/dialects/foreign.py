@@ -1,0 +1,37 @@
+"""Files that look like ours and are not: how to tell them, and what to say."""
+
+import re
+
+# Pattern of a name, what the file is, what to do. The first match speaks.
+FOREIGN = tuple(
+    (re.compile(pattern), kind, advice)
+    for pattern, kind, advice in (
+        (
+            r"(^|/)electra/embeddings/",
+            "an ELECTRA checkpoint",
+            "Its family is electra, which is none of the models of this version.",
+        ),
+        (
+            r"group_\d+_\d+/layer_\d+/inner_group_\d+/|/layer_normalization(_\d+)?/(gamma|beta)$",
+            "an ALBERT checkpoint with names made by Keras, not by Google's code",
+            "Rename its variables to Google's and pass them as a dict of arrays.",
+        ),
+        (
+            r"^(bert|albert|electra)\.|^encoder\.layer\.\d|^embeddings\.word_embeddings\.",
+            "a Hugging Face model",
+            "Pass the TensorFlow checkpoint of the model.",
+        ),
+        (r"^newslm/", "a GPT2-ML checkpoint", "It is none of the models of this version."),
+        (r"^gpt/", "a GPT checkpoint", "It is none of the models of this version."),
+        (r"^(shared|encoder|decoder)/(embedding|block_)", "a T5 checkpoint", "It is none of the models of this version."),
+    )
+)
+
+OPTIMIZER_SLOT = re.compile(
+    r"(/(adam_m|adam_v|lamb_m|lamb_v|Adam|Adam_1|AdamW\w*|LAMB\w*|Momentum|RMSProp\w*|"
+    r"AdafactorOptimizer\w*|vr|vc|v|m)$)|(^|/)(global_step|beta1_power|beta2_power|"
+    r"loss_scale|good_steps|learning_rate|LAMBOptimizer.*|AdamWeightDecayOptimizer.*)$"
+)
+
+# The feed-forward kernels of albert_zh's modeling_google_fast.py have three axes.
+GROUPED_KERNEL = re.compile(r"/ffn_1/intermediate/(output/)?dense/kernel$")

@@ -1,0 +1,220 @@
+"""Loads a checkpoint into a model: every variable and every name is accounted for."""
+
+import warnings
+
+import numpy as np
+from keras import ops
+
+from kerasbert.errors import CheckpointError, WeightMismatchError, listing
+from kerasbert.models.view import find_encoder
+from kerasbert.weights import complaints
+from kerasbert.weights.checkpoints import open_checkpoint
+from kerasbert.weights.detect import detect, is_optimizer_slot
+from kerasbert.weights.mapping import edges
+from kerasbert.weights.report import LoadReport
+from kerasbert.weights.vocabulary import VocabularySelection
+
+_REPORT_ATTRIBUTE = "load_report"
+
+
+def load_weights_from_checkpoint(model, checkpoint, strict=True, verbose=1):
+    """Loads a TensorFlow checkpoint into a model that is already built.
+
+    If anything does not fit, the model keeps the weights it had.
+
+    Args:
+        model: a Keras model that holds one encoder of kerasbert, possibly with layers of
+            your own on top.
+        checkpoint: see `build_transformer_model`.
+        strict: whether model variables that the file lacks are an error. With False, heads
+            and layers of your own may be missing; variables of the encoder never.
+        verbose: 0 prints nothing, 1 one line, 2 the whole report.
+
+    Returns:
+        A `LoadReport`, which `model_report(model)` returns later too.
+
+    Raises:
+        CheckpointError: if the checkpoint cannot be found or read.
+        WeightMismatchError: if it does not fit the model.
+
+    Example:
+        >>> report = load_weights_from_checkpoint(model, "albert_model.ckpt")
+        >>> report.missing
+        []
+    """
+    checkpoint = open_checkpoint(checkpoint)
+    loader = Loader(model, checkpoint, detect(checkpoint), strict=strict)
+    loader.plan()
+    return loader.run(verbose, keep_backup=True)
+
+
+def model_report(model):
+    """Returns the `LoadReport` of the last load into `model`.
+
+    Raises:
+        CheckpointError: if no checkpoint was loaded into this model object.
+
+    Example:
+        >>> print(model_report(model))
+    """
+    report = getattr(model, _REPORT_ATTRIBUTE, None)
+    if report is None:
+        raise CheckpointError(
+            f"No checkpoint was loaded into the model {model.name!r}.\n"
+            "Expected a model from build_transformer_model(config, checkpoint), or a call of "
+            "load_weights_from_checkpoint; a model reloaded from a .keras file has no report."
+        )
+    return report
+
+
+class Loader:
+    """One load of one checkpoint into one model.
+
+    Args:
+        model: the Keras model.
+        checkpoint: an opened checkpoint.
+        match: what `detect` found.
+        strict: see `load_weights_from_checkpoint`.
+        vocabulary: `VocabularySelection` for the rows marked `vocab`.
+        fewer_layers: whether the user asked for fewer layers than the file has.
+        notes: sentences for the report.
+    """
+
+    def __init__(
+        self, model, checkpoint, match, strict=True, vocabulary=None, fewer_layers=False, notes=()
+    ):
+        self.model = model
+        self.checkpoint = checkpoint
+        self.match = match
+        self.strict = strict
+        self.vocabulary = vocabulary or VocabularySelection()
+        self.fewer_layers = fewer_layers
+        self.view = find_encoder(model)
+        self.report = LoadReport(checkpoint.source, match.dialect.title, notes=list(notes))
+
+    def plan(self):
+        """Checks everything that can be checked without reading an array."""
+        source = self.checkpoint.source
+        complaints.check_family(self.view.config.family, self.match, source)
+        complaints.check_architecture(self.view.config, self.match, source)
+        self.edges = edges(self.view, self.match.dialect, self.match.prefix)
+        self._account_for_places()
+        self._account_for_variables()
+        self._account_for_names()
+        complaints.check_shapes(self)
+
+    def run(self, verbose, keep_backup):
+        """Reads every name once and fills its variables.
+
+        Args:
+            verbose: see `load_weights_from_checkpoint`.
+            keep_backup: whether to put old values back if a read fails midway.
+        """
+        self._check_equal_names()
+        backup = {}
+        try:
+            for name, targets in self._by_name().items():
+                array = self.checkpoint.read(name)
+                for edge in targets:
+                    if keep_backup:
+                        backup.setdefault(edge.path, (edge.variable, edge.variable.numpy()))
+                    edge.variable.assign(self._value(edge, array))
+        except BaseException:
+            for variable, value in backup.values():
+                variable.assign(value)
+            raise
+        setattr(self.model, _REPORT_ATTRIBUTE, self.report)
+        self._speak(verbose)
+        return self.report
+
+    # --- accounts ---
+
+    def _account_for_places(self):
+        """Blocks of the file that the model does not have."""
+        dialect, config = self.match.dialect, self.view.config
+        expected = {
+            dialect.address.format(layer=depth.layer, group=depth.group, inner=depth.inner)
+            for depth in dialect.depths(config)
+        }
+        foreign = sorted(
+            address
+            for address in self.match.places
+            if address.removeprefix(self.match.prefix) not in expected
+        )
+        if not foreign:
+            return
+        if not self.fewer_layers:
+            complaints.foreign_places(config, self.match, foreign, self.checkpoint.source)
+        self.report.skipped_layers = [
+            name for name in sorted(self.match.known) if name.startswith(tuple(foreign))
+        ]
+
+    def _account_for_variables(self):
+        """Model variables without a name, or whose name the file lacks."""
+        absent = [edge for edge in self.edges if edge.name not in self.checkpoint.shapes]
+        known = {id(edge.variable) for edge in self.edges}
+        strangers = [weight.path for weight in self.model.weights if id(weight) not in known]
+        self.report.missing = sorted({edge.path for edge in absent}) + strangers
+        complaints.check_missing(self.match, absent, strangers, self.strict, self.checkpoint.source)
+        self.edges = [edge for edge in self.edges if edge.name in self.checkpoint.shapes]
+        for edge in self.edges:
+            self.report.loaded.setdefault(edge.path, []).append(edge.name)
+
+    def _account_for_names(self):
+        """Names of the file that no variable is read from."""
+        used = {edge.name for edge in self.edges} | set(self.report.skipped_layers)
+        for name in sorted(self.checkpoint.shapes.keys() - used):
+            if is_optimizer_slot(name):
+                self.report.optimizer_slots.append(name)
+            elif name in self.match.known:
+                self.report.unused_heads.append(name)
+            else:
+                self.report.unused.append(name)
+
+    # --- values ---
+
+    def _by_name(self):
+        targets = {}
+        for edge in self.edges:
+            targets.setdefault(edge.name, []).append(edge)
+        return targets
+
+    def _value(self, edge, array):
+        array = self.vocabulary.apply(array) if edge.row.vocab else array
+        return edge.row.convert(array)
+
+    def _check_equal_names(self):
+        """Several names may fill one variable only if they hold the same numbers."""
+        for path, names in self.report.loaded.items():
+            first, *others = names
+            if not others:
+                continue
+            array = self.checkpoint.read(first)
+            for name in others:
+                if not np.array_equal(array, self.checkpoint.read(name), equal_nan=True):
+                    raise WeightMismatchError(
+                        f"{self.checkpoint.source}: {path} serves several layers of the model, but "
+                        f"{first} and {name} differ.\n"
+                        "Expected equal values for a variable that is shared.\n"
+                        "Build the model with model='albert_unshared', or with the unshare= and "
+                        "unshare_layers= with which the checkpoint was written."
+                    )
+
+    def _speak(self, verbose):
+        fresh = self.report.missing
+        if fresh:
+            warnings.warn(
+                f"{len(fresh)} variables are not in {self.checkpoint.source} and keep their "
+                f"initial values: {listing(fresh)}.",
+                stacklevel=4,
+            )
+        if verbose >= 2:
+            print(self.report)
+        elif verbose:
+            print(self.report.headline())
+
+
+def to_numpy(variable):
+    """Returns the value of a variable as a float32 numpy array, as checkpoints store it."""
+    value = ops.convert_to_numpy(variable.value)
+    return np.asarray(value, dtype="float32")

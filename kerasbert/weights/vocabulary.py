@@ -1,0 +1,98 @@
+"""Keeps some rows of a vocabulary and appends averages of others."""
+
+from dataclasses import dataclass
+from numbers import Integral, Real
+
+import numpy as np
+
+from kerasbert.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class VocabularySelection:
+    """Which rows of the checkpoint's vocabulary the model gets.
+
+    Attributes:
+        keep_tokens: ids of the rows to keep, in their new order; None for all.
+        compound_tokens: for each row to append, the ids to average, as `[ids]` or as
+            `([ids], [weights])`; the ids count rows after `keep_tokens`.
+
+    Raises:
+        ConfigError: if an id is no id, or padding (id 0) would move.
+
+    Example:
+        >>> VocabularySelection([0, 5, 7]).size(100)
+        3
+    """
+
+    keep_tokens: tuple | None = None
+    compound_tokens: tuple = ()
+
+    def __init__(self, keep_tokens=None, compound_tokens=None):
+        if keep_tokens is not None:
+            keep_tokens = _ids(keep_tokens, "keep_tokens")
+            if keep_tokens[0] != 0:
+                raise ConfigError(
+                    f"keep_tokens begins with {keep_tokens[0]}.\n"
+                    "Expected 0, the id of [PAD]: models take id 0 for padding.\n"
+                    "Put 0 first; load_vocab(..., simplified=True, startswith=['[PAD]', …]) does."
+                )
+        compounds = tuple(_compound(item) for item in compound_tokens or ())
+        object.__setattr__(self, "keep_tokens", keep_tokens)
+        object.__setattr__(self, "compound_tokens", compounds)
+
+    def size(self, file_size):
+        """Returns the vocabulary size of the model for a file with `file_size` rows.
+
+        Raises:
+            ConfigError: if an id lies outside the table.
+        """
+        kept = file_size
+        if self.keep_tokens is not None:
+            _check_range("keep_tokens", self.keep_tokens, file_size)
+            kept = len(self.keep_tokens)
+        for ids, _ in self.compound_tokens:
+            _check_range("compound_tokens", ids, kept)
+        return kept + len(self.compound_tokens)
+
+    def apply(self, array):
+        """Returns the rows of the model for the rows of a file, along the first axis."""
+        if self.keep_tokens is not None:
+            array = array[list(self.keep_tokens)]
+        if not self.compound_tokens:
+            return array
+        averages = [
+            np.average(array[list(ids)], axis=0, weights=weights).astype(array.dtype)
+            for ids, weights in self.compound_tokens
+        ]
+        return np.concatenate([array, np.stack(averages)])
+
+
+def _ids(values, argument):
+    ids = list(values) if hasattr(values, "__iter__") and not isinstance(values, str) else None
+    if not ids or not all(
+        isinstance(i, Integral) and not isinstance(i, bool) and i >= 0 for i in ids
+    ):
+        raise ConfigError(f"{argument}={values!r}.\nExpected a list of token ids, 0 or greater.")
+    return tuple(int(i) for i in ids)
+
+
+def _compound(item):
+    if isinstance(item, tuple) and len(item) == 2 and not isinstance(item[0], Integral):
+        ids, weights = _ids(item[0], "compound_tokens"), list(item[1])
+        if len(weights) != len(ids) or not all(isinstance(w, Real) for w in weights) or not sum(weights):
+            raise ConfigError(
+                f"compound_tokens holds {len(ids)} ids with the weights {weights!r}.\n"
+                "Expected one number per id, with a sum other than 0."
+            )
+        return ids, tuple(weights)
+    return _ids(item, "compound_tokens"), None
+
+
+def _check_range(argument, ids, size):
+    if max(ids) >= size:
+        raise ConfigError(
+            f"{argument} asks for id {max(ids)}, but the vocabulary has {size} rows.\n"
+            f"Expected ids from 0 to {size - 1}.\n"
+            "Was the checkpoint already cut to these tokens? Then leave the option out."
+        )

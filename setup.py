@@ -1,0 +1,38 @@
+"""Packaging of kerasbert."""
+
+import re
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+ROOT = Path(__file__).parent
+VERSION = re.search(
+    r'^__version__ = "(.+)"$', (ROOT / "kerasbert" / "__init__.py").read_text("utf-8"), re.M
+).group(1)
+
+EXAMPLES = ["matplotlib>=3.7", "snownlp==0.12.3", "tqdm>=4.60"]
+TEST = ["hypothesis>=6.80", "pytest>=7.4", "ruff>=0.6"]
+
+setup(
+    name="kerasbert",
+    version=VERSION,
+    description="BERT and ALBERT checkpoints of TensorFlow 1 as ordinary Keras 3 models",
+    long_description=(ROOT / "README.md").read_text("utf-8"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    packages=find_packages(include=["kerasbert", "kerasbert.*"]),
+    python_requires=">=3.10",
+    install_requires=[
+        "keras>=3.8",
+        "numpy>=1.26",
+        "sentencepiece>=0.2",
+        "tensorflow>=2.18",
+        "tokenizers>=0.20",
+    ],
+    extras_require={"examples": EXAMPLES, "test": TEST + EXAMPLES},
+    classifiers=[
+        "License :: OSI Approved :: Apache Software License",
+        "Programming Language :: Python :: 3",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+    ],
+)

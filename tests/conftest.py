@@ -1,0 +1,43 @@
+"""Settings and fixtures of all tests."""
+
+import os
+import random
+import sys
+import zlib
+from pathlib import Path
+
+# Before TensorFlow is imported for the first time. What changes numbers stays at its default.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import numpy as np
+import pytest
+from hypothesis import settings
+
+# A model's first call is slow, and a failure must come again.
+settings.register_profile("kerasbert", deadline=None, derandomize=True)
+settings.load_profile("kerasbert")
+
+
+@pytest.fixture(scope="session")
+def shared_dir():
+    """The folder of real weights and more recorded outputs, beside the repository."""
+    folder = Path(__file__).resolve().parents[2] / "shared"
+    if not folder.is_dir():
+        pytest.skip("needs the folder `shared` beside the repository: not there")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _same_start(request):
+    """Every test starts from its own fixed seeds, and leaves no Keras state behind.
+
+    Keras is not imported here: a test that does not use it shall not pay for it.
+    """
+    seed = zlib.crc32(request.node.nodeid.encode())
+    random.seed(seed)
+    np.random.seed(seed)
+    if "keras" in sys.modules:
+        sys.modules["keras"].utils.set_random_seed(seed)
+    yield
+    if "keras" in sys.modules:
+        sys.modules["keras"].utils.clear_session(free_memory=False)
