@@ -2,6 +2,7 @@
 
 from kerasbert import layers
 from kerasbert.factory import build_transformer_model
+from kerasbert.models.unsharing import unshare
 from kerasbert.models.view import hidden_state
 from kerasbert.weights import (
     load_weights_from_checkpoint,
@@ -18,4 +19,5 @@ __all__ = [
     "load_weights_from_checkpoint",
     "model_report",
     "save_weights_as_checkpoint",
+    "unshare",
 ]

@@ -34,9 +34,13 @@ class EncoderView:
         """Returns the layer called `name`, prefix not counted."""
         return self.model.get_layer(self.prefix + name)
 
-    def part_names(self, part):
-        """Returns, for every depth, the name of the layer that is its "attention" or "feed_forward"."""
-        return [f"{block}-{_LAYER_OF_PART[part]}" for block in self.config.sharing.names(part)]
+    def part_names(self, part, config=None):
+        """Returns, for every depth, the name of its "attention" or "feed_forward" layer.
+
+        With a `config`, the names that the layers would have under that configuration.
+        """
+        blocks = (config or self.config).sharing.names(part)
+        return [f"{block}-{_LAYER_OF_PART[part]}" for block in blocks]
 
     @property
     def block_layers(self):

@@ -1,5 +1,6 @@
 """Finding the characters of a text that given tokens stand for."""
 
+from itertools import chain
 from typing import NamedTuple
 
 from ..errors import TokenizerError
@@ -10,69 +11,73 @@ class Piece(NamedTuple):
 
     Attributes:
         token: The token as `tokenize` returns it.
-        raw: The same before an unknown word became '[UNK]' and before translation.
-        indexes: Indexes of its characters in the text, ascending.
+        alias: Another token that may stand in its place: what it was before translation,
+            or the unknown word behind an '[UNK]'.
+        characters: What it stands for in the cleaned text; '' for a part of a character.
+        origins: Where those characters came from, as indexes into the text.
     """
 
     token: str
-    raw: str
-    indexes: list
+    alias: str
+    characters: str
+    origins: list
+
+    def indexes(self):
+        """Returns the indexes of the piece's characters, ascending, each once."""
+        return sorted(set(self.origins))
 
 
-def match_pieces(tokens, pieces, is_marker):
-    """Pairs tokens with the pieces of their text when they are all of them, or a cut of them.
+def align(tokens, pieces, is_marker, stem):
+    """Pairs tokens with the characters they stand for.
 
     Args:
-        tokens: Tokens, without the special ones around them.
+        tokens: Tokens of a text, without the special ones around them.
         pieces: The pieces of the whole text.
-        is_marker: Function that tells whether a token stands in for any other ('[MASK]').
+        is_marker: Function that tells whether a token stands for no characters ('[MASK]').
+        stem: Function from a token to the characters it stands for.
 
     Returns:
-        A list of indexes for each token, or None if the tokens were made in another way.
+        A list of indexes for each token.
+
+    Raises:
+        TokenizerError: If a token does not occur where it should.
+    """
+    chosen = _match(tokens, pieces, is_marker)
+    if chosen is not None:
+        return [
+            [] if is_marker(token) else piece.indexes()
+            for token, piece in zip(tokens, chosen, strict=True)
+        ]
+    return _search(["" if is_marker(token) else stem(token) for token in tokens], pieces)
+
+
+def _match(tokens, pieces, is_marker):
+    """Returns a piece for each token, or None if they are no cut of these pieces.
+
+    The tokens may be all pieces, or lack some at one place: at the end (as `maxlen`
+    cuts), at the start or in the middle. A marker may stand for any piece.
     """
 
-    def equal(token, piece):
-        return token in (piece.token, piece.raw) or is_marker(token)
+    def common(tokens, pieces):
+        for position, (token, piece) in enumerate(zip(tokens, pieces, strict=False)):
+            if token not in (piece.token, piece.alias) and not is_marker(token):
+                return position
+        return min(len(tokens), len(pieces))
 
     count = len(tokens)
-    if count > len(pieces):
-        return None
-    front = _common(tokens, pieces, equal)
-    back = _common(tokens[::-1], pieces[::-1], equal)
-    if front + back < count:
+    front, back = common(tokens, pieces), common(tokens[::-1], pieces[::-1])
+    if count > len(pieces) or front + back < count:
         return None
     # A complete match at the end (the text was cut on the left) beats a partial one at the
     # start, which is then an accident of repeated words.
     front = 0 if back == count > front else front
-    chosen = [*pieces[:front], *pieces[len(pieces) - (count - front) :]]
-    return [
-        [] if is_marker(token) else piece.indexes
-        for token, piece in zip(tokens, chosen, strict=True)
-    ]
+    return [*pieces[:front], *pieces[len(pieces) - (count - front) :]]
 
 
-def _common(tokens, pieces, equal):
-    """Returns how many tokens in a row, from the first on, equal their pieces."""
-    for position, (token, piece) in enumerate(zip(tokens, pieces, strict=False)):
-        if not equal(token, piece):
-            return position
-    return min(len(tokens), len(pieces))
-
-
-def search_stems(stems, characters, origins):
-    """Finds each stem in the cleaned text behind the one before it.
-
-    Args:
-        stems: A string for each token; '' for those that stand for no characters.
-        characters: The cleaned text without spaces, n characters.
-        origins: n indexes into the original text.
-
-    Returns:
-        A list of indexes for each stem.
-
-    Raises:
-        TokenizerError: If a stem does not occur where it should.
-    """
+def _search(stems, pieces):
+    """Looks for each stem in the cleaned text, behind the one before it."""
+    characters = "".join(piece.characters for piece in pieces)
+    origins = list(chain(*(piece.origins for piece in pieces if piece.characters)))
     found, cursor = [], 0
     for position, stem in enumerate(stems):
         start = characters.find(stem, cursor)

@@ -7,7 +7,7 @@ import operator
 from abc import ABC, abstractmethod
 
 from ..errors import TokenizerError
-from .alignment import match_pieces, search_stems
+from .alignment import align
 from .sequences import (
     Sequence,
     assemble,
@@ -154,10 +154,8 @@ class TokenizerBase(ABC):
         head = [self._token_start] if self._token_start else []
         tail = [self._token_end] if self._token_end else []
         limit = check_length(maxlen, max_length, len(head) + len(tail))
-        body = self._body_tokens(text)
-        if limit is not None:
-            body = body[: limit - len(head) - len(tail)]
-        return [*head, *body, *tail]
+        room = None if limit is None else limit - len(head) - len(tail)
+        return [*head, *self._body_tokens(text)[:room], *tail]
 
     def encode(
         self,
@@ -245,7 +243,8 @@ class TokenizerBase(ABC):
                 "text for each text."
             )
         limit = self._check_limits(pairs is not None, maxlen, max_length, pattern, truncate_from)
-        bodies = [self._with_specials(body) for body in self._body_ids(texts + (pairs or []))]
+        head, tail = self._special_ids()
+        bodies = [Sequence(head, body, tail) for body in self._body_ids(texts + (pairs or []))]
         seconds = [None] * len(texts) if pairs is None else bodies[len(texts) :]
         rows = [
             assemble(first, second, limit, pattern, truncate_from)
@@ -265,10 +264,10 @@ class TokenizerBase(ABC):
         specials = starts * bool(self._token_start) + ends * bool(self._token_end)
         return check_length(maxlen, max_length, specials)
 
-    def _with_specials(self, body):
-        """Puts the ids of start and end token around the ids of a text."""
+    def _special_ids(self):
+        """Returns the ids that go before and after a text, as two lists."""
         head = [self._token_start_id] if self._token_start else []
-        return Sequence(head, body, [self._token_end_id] if self._token_end else [])
+        return head, [self._token_end_id] if self._token_end else []
 
     def _sequence(self, text, place):
         """Returns the ids of a string, or of a list of tokens."""
@@ -278,7 +277,8 @@ class TokenizerBase(ABC):
             ids = self.tokens_to_ids(text)
             return Sequence(ids[:start], ids[start:stop], ids[stop:])
         check_text(text, place)
-        return self._with_specials(self._body_ids([text])[0])
+        head, tail = self._special_ids()
+        return Sequence(head, self._body_ids([text])[0], tail)
 
     def _bounds(self, tokens):
         """Returns where the tokens of the text start and stop among the special ones."""
@@ -316,10 +316,6 @@ class TokenizerBase(ABC):
         """Tells whether `token` is a special one that stands for no characters."""
 
     @abstractmethod
-    def _characters(self, text):
-        """Returns (cleaned text without spaces, origins): see `search_stems`."""
-
-    @abstractmethod
     def _stem(self, token):
         """Returns the characters that `token` stands for."""
 
@@ -347,14 +343,9 @@ class TokenizerBase(ABC):
         """
         check_text(text, "text")
         check_tokens(tokens, "tokens")
-        tokens = list(tokens)
-        while tokens and tokens[-1] == self._token_pad:
-            tokens.pop()
-        padding = [[]] * (len(tokens) - len(tokens))
-        start, stop = self._bounds(tokens)
-        body = tokens[start:stop]
-        spans = match_pieces(body, self._pieces(text), self._is_marker)
-        if spans is None:
-            stems = ["" if self._is_marker(token) else self._stem(token) for token in body]
-            spans = search_stems(stems, *self._characters(text))
-        return [[]] * start + spans + [[]] * (len(tokens) - stop) + padding
+        used = len(tokens)
+        while used and tokens[used - 1] == self._token_pad:
+            used -= 1
+        start, stop = self._bounds(tokens[:used])
+        spans = align(tokens[start:stop], self._pieces(text), self._is_marker, self._stem)
+        return [[] for _ in tokens[:start]] + spans + [[] for _ in tokens[stop:]]
