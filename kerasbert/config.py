@@ -13,7 +13,7 @@ from numbers import Integral, Real
 
 from kerasbert import activations
 from kerasbert.depth import BlockSharing, depth_plan
-from kerasbert.errors import ConfigError, did_you_mean, listing
+from kerasbert.errors import ConfigError, listing
 
 # bert4keras' names for keys of the configuration file.
 ALIASES = {
@@ -222,7 +222,7 @@ def read_config(config):
     if not isinstance(config, str | os.PathLike):
         raise ConfigError(
             f"config is {config!r}, a {type(config).__name__}.\n"
-            "Expected the path of a config file, a dict, or a folder that holds config and checkpoint."
+            "Expected the path of a config file, a dict, or a folder with config and checkpoint."
         )
     path = os.path.expanduser(os.fspath(config))
     try:
@@ -281,7 +281,9 @@ def _family_defaults(values, family):
         "num_hidden_groups": groups,
         "inner_group_num": values.get("inner_group_num") or 1,
         "sharing_groups": values.get("sharing_groups") or groups,
-        "unshare_layers": tuple(unshare_layers) if isinstance(unshare_layers, list) else unshare_layers,
+        "unshare_layers": tuple(unshare_layers)
+        if isinstance(unshare_layers, list)
+        else unshare_layers,
     }
     for key in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
         unset[key] = _or_default(values.get(key), 0.0)
@@ -306,14 +308,15 @@ def _refuse_unsupported(values, family, source):
         if key in values and values[key] not in neutral:
             raise ConfigError(
                 f"{source} says {key}={values[key]!r}, which kerasbert does not support.\n"
-                f"Expected {key} to be absent or {neutral[-1]!r}: any other value changes the model."
+                f"Expected no {key}, or {neutral[-1]!r}: any other value changes the model."
             )
 
 
 def _check_integer(key, value, minimum):
     if isinstance(value, bool) or not isinstance(value, Integral) or value < minimum:
         raise ConfigError(
-            f"{key}={value!r} (a {type(value).__name__}).\nExpected an integer of at least {minimum}."
+            f"{key}={value!r} (a {type(value).__name__}).\n"
+            f"Expected an integer of at least {minimum}."
         )
 
 
@@ -325,11 +328,3 @@ def _check_real(key, value, low, high, low_allowed):
             f"{key}={value!r} (a {type(value).__name__}).\n"
             f"Expected a number {bound} {low:g} and below {high:g}."
         )
-
-
-def unknown_argument(name, known):
-    """Returns the error for an argument that nothing reads."""
-    return ConfigError(
-        f"Unknown argument {name!r}.{did_you_mean(name, known)}\n"
-        f"Expected a key of the config file or one of: {', '.join(sorted(known))}."
-    )

@@ -64,9 +64,7 @@ class ResidualLayer(CompositeLayer):
         **kwargs: arguments of `CompositeLayer`.
     """
 
-    def __init__(
-        self, rate=0.0, norm_first=False, epsilon=1e-12, initializer_range=0.02, **kwargs
-    ):
+    def __init__(self, rate=0.0, norm_first=False, epsilon=1e-12, initializer_range=0.02, **kwargs):
         super().__init__(**kwargs)
         self.rate = rate
         self.norm_first = norm_first

@@ -1,7 +1,6 @@
 """Small layers that heads are made of."""
 
 import keras
-from keras import ops
 
 
 @keras.saving.register_keras_serializable(package="kerasbert")

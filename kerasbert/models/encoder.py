@@ -151,9 +151,13 @@ class Encoder:
         """Returns the block of every depth; depths that share one get the same object."""
         sharing = self.config.sharing
         attention = {name: self.make_attention(name) for name in sharing.names("attention")}
-        feed_forward = {name: self.make_feed_forward(name) for name in sharing.names("feed_forward")}
+        feed_forward = {
+            name: self.make_feed_forward(name) for name in sharing.names("feed_forward")
+        }
         pairs = list(zip(sharing.names("attention"), sharing.names("feed_forward"), strict=True))
-        blocks = {pair: TransformerBlock(attention[pair[0]], feed_forward[pair[1]]) for pair in pairs}
+        blocks = {
+            pair: TransformerBlock(attention[pair[0]], feed_forward[pair[1]]) for pair in pairs
+        }
         return [blocks[pair] for pair in pairs]
 
     def make_attention(self, block_name):
@@ -257,9 +261,7 @@ class Encoder:
 
     def norm(self, name):
         """Returns a layer normalisation with the configured epsilon."""
-        return self.layer(
-            keras.layers.LayerNormalization, name, epsilon=self.config.layer_norm_eps
-        )
+        return self.layer(keras.layers.LayerNormalization, name, epsilon=self.config.layer_norm_eps)
 
     def head_activation(self, option, value, default):
         """Returns the activation function of a head from the option that switched it on."""

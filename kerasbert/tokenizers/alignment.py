@@ -14,7 +14,8 @@ class Piece(NamedTuple):
         alias: Another token that may stand in its place: what it was before translation,
             or the unknown word behind an '[UNK]'.
         characters: What it stands for in the cleaned text; '' for a part of a character.
-        origins: Where those characters came from, as indexes into the text.
+        origins: Where those characters came from, as indexes into the text; None for one
+            that a word segmenter put in.
     """
 
     token: str
@@ -24,7 +25,7 @@ class Piece(NamedTuple):
 
     def indexes(self):
         """Returns the indexes of the piece's characters, ascending, each once."""
-        return sorted(set(self.origins))
+        return _indexes(self.origins)
 
 
 def align(tokens, pieces, is_marker, stem):
@@ -87,7 +88,7 @@ def _search(stems, pieces):
                 "it. rematch needs the tokens that this tokenizer made from this text."
             )
         cursor = start + len(stem)
-        found.append(sorted(set(origins[start:cursor])))
+        found.append(_indexes(origins[start:cursor]))
     return found
 
 
@@ -109,3 +110,8 @@ def word_starts(text, words):
         starts.append(start if start >= 0 else None)
         cursor = start + len(word) if start >= 0 else cursor
     return starts
+
+
+def _indexes(origins):
+    """Returns origins in ascending order, each once."""
+    return sorted({origin for origin in origins if origin is not None})

@@ -3,7 +3,6 @@
 Argument and attribute names are those of bert4keras. B = batch, L = length.
 """
 
-import operator
 from abc import ABC, abstractmethod
 
 from ..errors import TokenizerError
@@ -57,9 +56,7 @@ class TokenizerBase(ABC):
     def vocab_size(self):
         """Number of rows an embedding table for this vocabulary has (largest id + 1)."""
 
-    @property
-    def _vocab_size(self):
-        return self.vocab_size
+    _vocab_size = property(lambda self: self.vocab_size)
 
     @abstractmethod
     def token_to_id(self, token):
@@ -111,18 +108,13 @@ class TokenizerBase(ABC):
     _token_start_id = property(lambda self: self._id_of("start"))
     _token_end_id = property(lambda self: self._id_of("end"))
 
-    def _check_id(self, i):
-        """Returns `i` as an int, refusing what cannot be an id of this vocabulary."""
-        if isinstance(i, bool) or not hasattr(i, "__index__"):
-            raise TokenizerError(f"{i!r} ({type(i).__name__}) is not an id. Expected an integer.")
-        if not 0 <= i < self.vocab_size:
-            raise TokenizerError(
-                f"Id {i} is outside the vocabulary: ids run from 0 to {self.vocab_size - 1}. "
-                "Does the model belong to this vocabulary?"
-            )
-        return operator.index(i)
-
     # --- Text to tokens -----------------------------------------------------------------
+
+    def _segment(self, text):
+        """Returns the words that the user's segmenter finds in a text."""
+        words = list(self._pre_tokenize(text))
+        check_tokens(words, "pre_tokenize(text)")
+        return words
 
     @abstractmethod
     def _body_tokens(self, text):
@@ -171,7 +163,8 @@ class TokenizerBase(ABC):
 
         A pair that is too long loses tokens of the longer text first, of the second one
         when they are equally long, as in google-research/bert run_classifier.py
-        (bert4keras takes the first one then). Special tokens are never cut.
+        (bert4keras takes the first one then). Special tokens are never cut. A second
+        text without any token counts as none (bert4keras adds its end token).
 
         Args:
             first_text: A string, or a list of tokens, used as it is (start and end

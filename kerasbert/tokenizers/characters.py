@@ -72,7 +72,7 @@ def without_surrogates(text):
     return _SURROGATE.sub("\0", text)
 
 
-class _NeighboursMatter(Exception):
+class _NeighboursMatterError(Exception):
     """Raised by the table for a character that one-to-one replacement cannot treat."""
 
 
@@ -156,7 +156,7 @@ class TextRules:
             or (self.lower and char == "Σ")
             or (self.strip_accents and any(map(unicodedata.combining, folded)))
         ):
-            raise _NeighboursMatter
+            raise _NeighboursMatterError
         parts = "".join(f" {c} " if is_punctuation(c) else c for c in folded)
         return f" {parts} " if is_cjk_character(char) else parts
 
@@ -164,7 +164,7 @@ class TextRules:
         """Returns the words of `text` with spaces between them, fit for `tokenizers`."""
         try:
             return text.translate(self._table)
-        except _NeighboursMatter:
+        except _NeighboursMatterError:
             words = (word for word, _ in self.words_with_origins(text))
             return without_surrogates(" ".join(words))
 
@@ -172,7 +172,7 @@ class TextRules:
         """Returns the words of `text`: cleaned, folded, punctuation and ideographs apart."""
         try:
             return text.translate(self._table).split()
-        except _NeighboursMatter:
+        except _NeighboursMatterError:
             return [word for word, _ in self.words_with_origins(text)]
 
     def words_with_origins(self, text):

@@ -11,7 +11,7 @@ from ..errors import TokenizerError, did_you_mean, listing
 from .alignment import Piece, word_starts
 from .base import TokenizerBase
 from .characters import spread
-from .sequences import check_tokens
+from .sequences import check_id
 from .vocab import missing_file_hint
 
 _SPACE = "▁"
@@ -105,7 +105,7 @@ class SpTokenizer(TokenizerBase):
         Raises:
             TokenizerError: If there is none; the message tells the range.
         """
-        return self._sp_model.id_to_piece(self._check_id(i))
+        return self._sp_model.id_to_piece(check_id(i, self.vocab_size))
 
     def _has(self, token):
         return token == self._token_unk or self.token_to_id(token) != self._sp_model.unk_id()
@@ -114,7 +114,9 @@ class SpTokenizer(TokenizerBase):
         """Checks that the start and end token are pieces of the model."""
         missing = [t for t in (self._token_start, self._token_end) if t and not self._has(t)]
         if missing:
-            control = [t for t in map(self.id_to_token, range(self.vocab_size)) if self._is_marker(t)]
+            control = [
+                t for t in map(self.id_to_token, range(self.vocab_size)) if self._is_marker(t)
+            ]
             raise TokenizerError(
                 f"{path} lacks {listing(missing)}. Its special pieces are {listing(control)}: "
                 "name two of them, or None, as token_start= and token_end=."
@@ -178,12 +180,6 @@ class SpTokenizer(TokenizerBase):
             text, origins = text.lower(), spread(text, origins, str.lower)
         return _SURROGATE.sub("\ufffd", text), origins
 
-    def _segment(self, text):
-        """Returns the words that the user's segmenter finds in a text."""
-        words = list(self._pre_tokenize(text))
-        check_tokens(words, "pre_tokenize(text)")
-        return words
-
     def _split(self, prepared):
         """Returns the pieces of a prepared text."""
         pieces = self._sp_model.encode(prepared, out_type=str)
@@ -206,7 +202,7 @@ class SpTokenizer(TokenizerBase):
         # One entry per byte, as a byte piece ('<0xE4>') is less than a character. Spaces
         # are left out: they belong to no token, wherever the pieces carry them.
         places = [
-            (char, origins[offset])
+            origins[offset]
             for char, offset in zip(normalized, offsets, strict=False)
             if char != _SPACE
             for _ in char.encode()
@@ -215,13 +211,14 @@ class SpTokenizer(TokenizerBase):
         for raw in self._split(prepared):
             index = self.token_to_id(raw)
             is_byte = self._sp_model.is_byte(index)
-            stem = "" if is_byte else self._stem(raw)
-            own = places[cursor : cursor + (1 if is_byte else len(stem.encode()))]
-            cursor += len(own)
+            own = []
+            for char in "\0" if is_byte else self._stem(raw):
+                own += places[cursor : cursor + 1]
+                cursor += len(char.encode())
             token = self._token_translate.get(raw, raw)
             unknown = index == self._sp_model.unk_id() and token == raw
-            found = [origin for _, origin in own if origin is not None]
-            pieces.append(Piece(token, self._token_unk if unknown else raw, stem, found))
+            alias = self._token_unk if unknown else raw
+            pieces.append(Piece(token, alias, "" if is_byte else self._stem(raw), own))
         return pieces
 
     def _is_marker(self, token):

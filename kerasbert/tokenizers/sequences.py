@@ -59,7 +59,8 @@ def assemble(first, second, maxlen, pattern, truncate_from):
             part._replace(body=_cut(part, count, truncate_from, head))
             for part, count, head in zip(parts, keep, heads, strict=True)
         ]
-    rows = [part.ids() for part in parts]
+    # A second text of which nothing is left adds no end token either, as in Google's code.
+    rows = [part.ids() for part in parts[:1] + [p for p in parts[1:] if p.body]]
     segments = [[segment] * len(row) for segment, row in enumerate(rows)]
     return list(chain(*rows)), list(chain(*segments))
 
@@ -194,6 +195,18 @@ def check_choices(pattern, truncate_from):
             f"truncate_from={truncate_from!r} is not known. Expected 'right', 'left' or the "
             f"index at which to take tokens out.{did_you_mean(truncate_from, ('right', 'left'))}"
         )
+
+
+def check_id(i, size):
+    """Returns `i` as an int, after checking that it is an id of a vocabulary of that size."""
+    if isinstance(i, bool) or not hasattr(i, "__index__"):
+        raise TokenizerError(f"{_described(i)} is not an id. Expected an integer.")
+    if not 0 <= i < size:
+        raise TokenizerError(
+            f"Id {i} is outside the vocabulary: ids run from 0 to {size - 1}. "
+            "Does the model belong to this vocabulary?"
+        )
+    return operator.index(i)
 
 
 def check_text(text, place):

@@ -1,7 +1,7 @@
 """Reading and writing of WordPiece vocabularies: text files, one token a line.
 
 A token's id is its line number, which is the row of the embedding table, so nothing may
-shift a line: only "\\n" ends one. (The released Chinese vocabulary has the line separator
+shift a line: only a line feed ends one. (The released Chinese vocabulary has the line separator
 U+2028 as a token; `str.splitlines` breaks there and moves 20,000 ids.)
 """
 

@@ -13,7 +13,7 @@ from .alignment import Piece, word_starts
 from .base import TokenizerBase
 from .characters import TextRules
 from .joining import join_tokens
-from .sequences import check_tokens
+from .sequences import check_id
 from .vocab import check_ids, load_vocab
 
 # Texts handed to `tokenizers` at once: enough to keep its threads busy, few enough that
@@ -105,7 +105,7 @@ class Tokenizer(TokenizerBase):
         Raises:
             TokenizerError: If there is none; the message tells the range.
         """
-        i = self._check_id(i)
+        i = check_id(i, self.vocab_size)
         if i not in self._token_dict_inv:
             raise TokenizerError(
                 f"Id {i} has no token: the vocabulary has {len(self._token_dict)} tokens for "
@@ -121,17 +121,17 @@ class Tokenizer(TokenizerBase):
         needed = (self._token_pad, self._token_unk, self._token_start, self._token_end)
         missing = [token for token in needed if token and token not in self._token_dict]
         if missing:
+            hint = did_you_mean(missing[0], self._token_dict)
             raise TokenizerError(
-                f"The vocabulary lacks {listing(missing)}.{did_you_mean(missing[0], self._token_dict)}"
-                " Expected the special tokens of BERT in it; token_start= and token_end= take "
-                "other names or None, and load_vocab(simplified=True) keeps only the special "
-                "tokens named in startswith=."
+                f"The vocabulary lacks {listing(missing)}.{hint} Expected the special tokens "
+                "of BERT in it: token_start= and token_end= take other names or None, and "
+                "load_vocab(simplified=True) keeps only those named in startswith=."
             )
 
     # --- Text to tokens -----------------------------------------------------------------
 
     def _body_tokens(self, text):
-        return [self._shown(raw, known)[0] for raw, known, *_ in self._split(self._words(text))]
+        return [self._shown(raw, known) for raw, known, *_ in self._split(self._words(text))]
 
     def _body_ids(self, texts):
         if self._pre_tokenize or self._token_translate:
@@ -149,14 +149,9 @@ class Tokenizer(TokenizerBase):
             return self._rules.split(text)
         words = []
         for word in self._segment(self._rules.fold(text)):
-            words += [word] if word in self._token_dict else self._rules.split(word)
+            is_token = word != "" and word in self._token_dict
+            words += [word] if is_token else self._rules.split(word)
         return words
-
-    def _segment(self, text):
-        """Returns the words that the user's segmenter finds in a folded text."""
-        words = list(self._pre_tokenize(text))
-        check_tokens(words, "pre_tokenize(text)")
-        return [word for word in words if word]
 
     def _words_with_origins(self, text):
         """Returns `_words` with the origins of their characters."""
@@ -167,12 +162,13 @@ class Tokenizer(TokenizerBase):
         words = []
         for word, start in zip(segments, word_starts(folded, segments), strict=True):
             # A word the segmenter made up has no place in the text.
-            places = [] if start is None else origins[start : start + len(word)]
-            if word in self._token_dict:
+            known = start is not None
+            places = origins[start : start + len(word)] if known else [None] * len(word)
+            if word in self._token_dict and word:
                 words.append((word, places))
             else:
                 parts = self._rules.words_with_origins(word)
-                words += [(part, [places[i] for i in at if places]) for part, at in parts]
+                words += [(part, [places[i] for i in at]) for part, at in parts]
         return words
 
     def _split(self, words):

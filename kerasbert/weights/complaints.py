@@ -85,8 +85,8 @@ def check_missing(match, absent, strangers, strict, source):
         names = sorted({edge.name for edge in absent if edge.row.head == head})
         if names:
             raise WeightMismatchError(
-                f"{source} has no {head} head, which {option} asks for: it lacks {listing(names)}.\n"
-                f"Expected a checkpoint with this head.\n"
+                f"{source} has no {head} head, which {option} asks for: it lacks "
+                f"{listing(names)}.\nExpected a checkpoint with this head.\n"
                 f"Leave {option} out, or pass strict=False to start with a fresh head."
             )
     if strangers:

@@ -85,9 +85,7 @@ def _unrecognised(checkpoint):
     wanted = "; ".join(sorted({dialect.title for dialect in DIALECTS}))
     for pattern, kind, advice in FOREIGN:
         if any(pattern.search(name) for name in names):
-            return (
-                f"{checkpoint.source} is {kind}.\nExpected one of: {wanted}.\n{advice}"
-            )
+            return f"{checkpoint.source} is {kind}.\nExpected one of: {wanted}.\n{advice}"
     return (
         f"{checkpoint.source} holds no encoder that kerasbert knows; its variables are: "
         f"{listing(names) or 'none'}.\nExpected one of: {wanted}.\n"

@@ -103,7 +103,9 @@ class Dialect:
 
     def depths(self, config):
         """The depths with the groups as the file counts them."""
-        return depth_plan(config.num_hidden_layers, config.inner_group_num, config.num_hidden_groups)
+        return depth_plan(
+            config.num_hidden_layers, config.inner_group_num, config.num_hidden_groups
+        )
 
 
 @dataclass(frozen=True)

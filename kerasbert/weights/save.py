@@ -54,7 +54,11 @@ def save_weights_as_checkpoint(model, prefix, verbose=1):
     config_path = f"{prefix.removesuffix('.ckpt')}_config.json"
     _write_json(config_path, _keys_of_file(config))
     if verbose:
-        also = f"; left out, as the format has no name for them: {listing(left_out)}" if left_out else ""
+        also = (
+            f"; left out, as the format has no name for them: {listing(left_out)}"
+            if left_out
+            else ""
+        )
         print(f"{dialect.title}: {len(found)} variables written to {prefix}{also}")
     return {"checkpoint": prefix, "config": config_path}
 
@@ -77,7 +81,9 @@ def _config_of_file(config):
     untouched = config.unshare is None and config.unshare_layers is None
     if config.family == "bert" or config.projects_first:
         return config
-    groups = config.sharing_groups if untouched else groups_for_separate_layers(config.num_hidden_layers)
+    groups = (
+        config.sharing_groups if untouched else groups_for_separate_layers(config.num_hidden_layers)
+    )
     return config.replace(num_hidden_groups=groups)
 
 
@@ -114,8 +120,8 @@ def _arrays_by_name(found, dialect):
         array = edge.row.convert(to_numpy(edge.variable))
         if edge.name in arrays and arrays[edge.name].tobytes() != array.tobytes():
             raise WeightMismatchError(
-                f"{writers[edge.name]} and {edge.path} differ, but {dialect.title} has one name for "
-                f"both: {edge.name}.\nExpected equal values.\n"
+                f"{writers[edge.name]} and {edge.path} differ, but {dialect.title} has one name "
+                f"for both: {edge.name}.\nExpected equal values.\n"
                 "Save the model with model.save instead."
             )
         arrays[edge.name] = np.ascontiguousarray(array)

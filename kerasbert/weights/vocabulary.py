@@ -80,7 +80,11 @@ def _ids(values, argument):
 def _compound(item):
     if isinstance(item, tuple) and len(item) == 2 and not isinstance(item[0], Integral):
         ids, weights = _ids(item[0], "compound_tokens"), list(item[1])
-        if len(weights) != len(ids) or not all(isinstance(w, Real) for w in weights) or not sum(weights):
+        if (
+            len(weights) != len(ids)
+            or not all(isinstance(w, Real) for w in weights)
+            or not sum(weights)
+        ):
             raise ConfigError(
                 f"compound_tokens holds {len(ids)} ids with the weights {weights!r}.\n"
                 "Expected one number per id, with a sum other than 0."

@@ -26,7 +26,7 @@ class TensorFlowCheckpoint:
 
     def __init__(self, prefix):
         self.source = prefix
-        # Imported late: it takes seconds, and with the JAX and torch backends nothing else needs it.
+        # Imported late: it takes seconds, and with other backends nothing else needs it.
         import tensorflow as tf
 
         self._tf_error = tf.errors.OpError

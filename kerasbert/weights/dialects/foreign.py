@@ -23,7 +23,11 @@ FOREIGN = tuple(
         ),
         (r"^newslm/", "a GPT2-ML checkpoint", "It is none of the models of this version."),
         (r"^gpt/", "a GPT checkpoint", "It is none of the models of this version."),
-        (r"^(shared|encoder|decoder)/(embedding|block_)", "a T5 checkpoint", "It is none of the models of this version."),
+        (
+            r"^(shared|encoder|decoder)/(embedding|block_)",
+            "a T5 checkpoint",
+            "It is none of the models of this version.",
+        ),
     )
 )
 

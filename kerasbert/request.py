@@ -1,0 +1,224 @@
+"""Sorts the arguments of `build_transformer_model` by who reads them, and checks them."""
+
+import dataclasses
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import keras
+
+from kerasbert.config import ALIASES, ModelConfig, config_style, resolve_aliases
+from kerasbert.errors import ConfigError, WeightMismatchError, did_you_mean, listing
+from kerasbert.models.albert import ALBERTUnshared
+from kerasbert.models.encoder import BuildOptions
+from kerasbert.weights import complaints
+from kerasbert.weights.checkpoints.location import checkpoints_in
+from kerasbert.weights.detect import Match
+
+_CONFIG_KEYS = {field.name for field in dataclasses.fields(ModelConfig)} - {"family"} | set(ALIASES)
+_BUILD_KEYS = {field.name for field in dataclasses.fields(BuildOptions)} | {"with_sop"}
+_LOAD_DEFAULTS = {"strict": True, "verbose": 1}
+_VOCABULARY_KEYS = {"keep_tokens", "compound_tokens"}
+_OPTIONS = _BUILD_KEYS | _LOAD_DEFAULTS.keys() | _VOCABULARY_KEYS
+
+_STYLES = {
+    "albert_zh": "the early albert_zh (it has ln_type)",
+    "google_albert": "Google's ALBERT (it has groups)",
+}
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked for, sorted by who reads it.
+
+    Attributes:
+        architecture: subclass of `Encoder`.
+        source: what to call the configuration in errors.
+        config: keys of the configuration, keyword arguments already merged in.
+        build: arguments of `BuildOptions`.
+        load: `strict` and `verbose`.
+        vocabulary: arguments of `VocabularySelection`.
+        match: the dialect of the checkpoint, once known.
+        notes: sentences about what was taken from the checkpoint.
+    """
+
+    architecture: type
+    source: str
+    config: dict
+    build: dict
+    load: dict
+    vocabulary: dict
+    match: Match | None = None
+    notes: tuple = ()
+
+    @classmethod
+    def from_arguments(cls, architecture, values, options, source):
+        """Merges the keys of a config file with keyword arguments, which win.
+
+        Options such as `with_mlm` may stand in the file too, as in bert4keras.
+
+        Raises:
+            ConfigError: for arguments that nothing reads or that contradict each other.
+        """
+        known = _CONFIG_KEYS | _OPTIONS
+        for name in options:
+            if name not in known:
+                raise ConfigError(
+                    f"Unknown argument {name!r}.{did_you_mean(name, known)}\n"
+                    f"Expected one of: {', '.join(sorted(known))}."
+                )
+        given = {name: value for name, value in options.items() if value is not None}
+        _check_unsharing(architecture, given)
+        merged = {**resolve_aliases(values), **resolve_aliases(given)}
+        return cls(
+            architecture=architecture,
+            source=source,
+            config={key: value for key, value in merged.items() if key not in _OPTIONS},
+            build=_one_sentence_head({key: merged[key] for key in _BUILD_KEYS & merged.keys()}),
+            load={key: merged.get(key, default) for key, default in _LOAD_DEFAULTS.items()},
+            vocabulary={key: merged[key] for key in _VOCABULARY_KEYS & merged.keys()},
+        )
+
+    def adapted_to(self, checkpoint, match):
+        """Takes from the file what only the file can say.
+
+        Raises:
+            WeightMismatchError: if the file is of another family or of another release than
+                the configuration.
+        """
+        complaints.check_family(self.architecture.family, match, checkpoint.source)
+        dialect, config, notes = match.dialect, dict(self.config), []
+        if dialect.family == "albert":
+            self._check_style(dialect, checkpoint.source)
+            config["embedding_order"] = dialect.embedding_order
+            table = checkpoint.shapes[match.prefix + dialect.required[0]]
+            if config.get("embedding_size") is None and len(table) == 2:
+                config["embedding_size"] = table[1]
+                notes.append(f"embedding_size={table[1]} was taken from the file.")
+        return dataclasses.replace(self, config=config, match=match, notes=tuple(notes))
+
+    def _check_style(self, dialect, checkpoint_source):
+        style = config_style(self.config)
+        early = dialect.embedding_order == "project_first"
+        if style not in (None, "albert_zh" if early else "google_albert"):
+            raise WeightMismatchError(
+                f"{self.source} is in the style of {_STYLES[style]}, but {checkpoint_source} is a "
+                f"checkpoint of {dialect.title}.\n"
+                "Expected config and checkpoint of one release; the two architectures differ.\n"
+                "Pass the config file from the archive of the checkpoint."
+            )
+
+    def model_config(self, vocabulary):
+        """Returns the `ModelConfig`, with the vocabulary size that `vocabulary` leaves."""
+        config = ModelConfig.from_dict(self.config, self.architecture.family, self.source)
+        return config.replace(vocab_size=vocabulary.size(config.vocab_size))
+
+    def build_options(self, config):
+        """Returns the `BuildOptions`, checked."""
+        options = BuildOptions(**self.build)
+        for key, kind in (("with_mask_input", bool), ("hidden_states", bool), ("prefix", str)):
+            if not isinstance(getattr(options, key), kind):
+                raise ConfigError(f"{key}={getattr(options, key)!r}.\nExpected a {kind.__name__}.")
+        for key in ("name", "prefix"):
+            value = getattr(options, key)
+            if value is not None and (not isinstance(value, str) or "/" in value):
+                raise ConfigError(
+                    f"{key}={value!r}.\nExpected a string without '/': Keras forbids it in names."
+                )
+        _check_length(options.sequence_length, config.max_position_embeddings)
+        _check_dtype(options.dtype)
+        return options
+
+
+def either(name, value, alias):
+    """Returns the value of an argument that also has bert4keras' name, `{name}_path`.
+
+    Raises:
+        ConfigError: if both were given.
+    """
+    if value is not None and alias is not None:
+        raise ConfigError(
+            f"Both {name}= and {name}_path= were given.\n"
+            f"Expected one of them: they mean the same.\nDrop {name}_path=."
+        )
+    return alias if value is None else value
+
+
+def locate(config, checkpoint):
+    """Resolves a folder that was passed as config, and maybe stands for the checkpoint too.
+
+    Returns:
+        The path of the config file (or `config` as it is), and the checkpoint.
+
+    Raises:
+        ConfigError: if the folder holds no config file, or several.
+    """
+    if not isinstance(config, str | os.PathLike):
+        return config, checkpoint
+    folder = Path(os.path.expanduser(os.fspath(config)))
+    if not folder.is_dir():
+        return config, checkpoint
+    found = [path for path in sorted(folder.glob("*.json")) if _is_config(path)]
+    if len(found) != 1:
+        names = f": {listing(path.name for path in found)}" if found else ""
+        raise ConfigError(
+            f"The folder {folder} holds {len(found)} config files{names}.\n"
+            "Expected one JSON file with hidden_size.\nPass the path of the config file itself."
+        )
+    if checkpoint is None and (checkpoints_in(folder) or checkpoints_in(folder / "variables")):
+        checkpoint = folder
+    return found[0], checkpoint
+
+
+def _is_config(path):
+    try:
+        values = json.loads(path.read_text("utf-8-sig"))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(values, dict) and "hidden_size" in values
+
+
+def _one_sentence_head(build):
+    sop = build.pop("with_sop", False)
+    nsp = build.pop("with_nsp", False)
+    if sop and nsp and nsp != sop:
+        raise ConfigError(
+            f"with_nsp={nsp!r} and with_sop={sop!r} contradict each other.\n"
+            "Expected one of them: they name the same head."
+        )
+    return {**build, "with_nsp": nsp or sop}
+
+
+def _check_unsharing(architecture, given):
+    finer = sorted({"unshare", "unshare_layers"} & given.keys())
+    if finer and architecture.family != "albert":
+        raise ConfigError(
+            f"{finer[0]}= was given for a model of the {architecture.family} family.\n"
+            "Expected model='albert': only its blocks are shared."
+        )
+    partly = "unshare_layers" in given or given.get("unshare", "all") != "all"
+    if partly and issubclass(architecture, ALBERTUnshared):
+        raise ConfigError(
+            f"model='albert_unshared' contradicts {finer[-1]}=: it un-shares every layer as a "
+            "whole.\nExpected model='albert' for finer un-sharing."
+        )
+
+
+def _check_length(length, limit):
+    if length is not None and not (type(length) is int and 1 <= length <= limit):
+        raise ConfigError(
+            f"sequence_length={length!r}.\nExpected an integer from 1 to "
+            f"max_position_embeddings={limit}, or None for any length."
+        )
+
+
+def _check_dtype(dtype):
+    if dtype is None:
+        return
+    try:
+        keras.dtype_policies.get(dtype)
+    except (ValueError, TypeError) as error:
+        raise ConfigError(
+            f"dtype={dtype!r}.\nExpected a Keras dtype policy such as 'float32' or 'mixed_float16'."
+        ) from error
