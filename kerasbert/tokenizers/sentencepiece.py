@@ -3,7 +3,6 @@
 import re
 import unicodedata
 from itertools import chain
-from pathlib import Path
 
 import sentencepiece
 
@@ -12,7 +11,7 @@ from .alignment import Piece, word_starts
 from .base import TokenizerBase
 from .characters import spread
 from .sequences import check_id
-from .vocab import missing_file_hint
+from .vocab import as_path, missing_file_hint
 
 _SPACE = "▁"
 _COMMA_RULES = ("google", "intended", "off")
@@ -32,11 +31,11 @@ class SpTokenizer(TokenizerBase):
 
     Args:
         sp_model_path: Path of a sentencepiece model, such as `30k-clean.model`.
+        do_lower_case: Whether to lower-case; None for "with the ALBERT preprocessing".
         token_start: Token put before every text, or None.
         token_end: Token put after every text, or None.
         pre_tokenize: Function from a text to a list of words, joined with spaces.
         token_translate: Dict from pieces to the pieces to use in their place.
-        do_lower_case: Whether to lower-case; None for "with the ALBERT preprocessing".
         keep_accents: Whether to leave out the decomposition and keep combining marks.
         preprocess: Whether to apply the ALBERT preprocessing.
         comma_rule: What becomes of pieces like '9,'. 'google' splits off the comma and
@@ -58,12 +57,12 @@ class SpTokenizer(TokenizerBase):
     def __init__(
         self,
         sp_model_path,
+        do_lower_case=None,
         token_start="[CLS]",
         token_end="[SEP]",
         pre_tokenize=None,
         token_translate=None,
         *,
-        do_lower_case=None,
         keep_accents=False,
         preprocess=True,
         comma_rule=None,
@@ -78,7 +77,7 @@ class SpTokenizer(TokenizerBase):
         self._keep_accents = keep_accents
         self._preprocess = preprocess
         self._comma_rule = comma_rule or ("google" if preprocess else "off")
-        self._sp_model = _load_model(Path(sp_model_path).expanduser())
+        self._sp_model = _load_model(as_path(sp_model_path, "that of a .model file"))
         pad = self._sp_model.pad_id()
         self._token_pad = self._sp_model.id_to_piece(pad) if pad >= 0 else None
         self._token_unk = self._sp_model.id_to_piece(self._sp_model.unk_id())

@@ -8,6 +8,7 @@ U+2028 as a token; `str.splitlines` breaks there and moves 20,000 ids.)
 import os
 import re
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 
 from ..errors import TokenizerError, did_you_mean, listing
@@ -57,7 +58,7 @@ def load_vocab(dict_path, encoding="utf-8", simplified=False, startswith=None, *
             f"rule={rule!r} is not a way to read a vocabulary. Expected one of "
             f"{listing(_RULES)}.{did_you_mean(rule, _RULES)}"
         )
-    rows = _read_rows(Path(dict_path).expanduser(), encoding)
+    rows = _read_rows(as_path(dict_path, "that of a vocab.txt"), encoding)
     tokens = [_row_token(row, rule) for row in rows]
     _warn_of_duplicates(dict_path, tokens, rule)
     if rule == "bert":
@@ -86,7 +87,7 @@ def save_vocab(dict_path, token_dict, encoding="utf-8"):
     Example:
         >>> save_vocab('small/vocab.txt', token_dict)
     """
-    path = Path(dict_path).expanduser()
+    path = as_path(dict_path, "where to write the vocabulary")
     _check_no_gaps(token_dict)
     tokens = sorted(token_dict, key=token_dict.get)
     lost = [repr(token) for token in tokens if "\n" in token or token != token.strip()]
@@ -116,8 +117,12 @@ def check_ids(token_dict):
     Raises:
         TokenizerError: If it does not; the message names the token.
     """
-    if not token_dict:
-        raise TokenizerError("The vocabulary is empty. Expected a dict from token to id.")
+    if not isinstance(token_dict, Mapping) or not token_dict:
+        raise TokenizerError(
+            f"The vocabulary is {'an empty' if not token_dict else 'a'} "
+            f"{type(token_dict).__name__}. Expected a dict from token to id, or the path of a "
+            "vocab.txt."
+        )
     seen = {}
     for token, index in token_dict.items():
         if not isinstance(token, str):
@@ -133,6 +138,13 @@ def check_ids(token_dict):
                 "needs an id of its own; `load_vocab` reads a vocab.txt that way."
             )
         seen[index] = token
+
+
+def as_path(path, expected):
+    """Returns a path with `~` expanded, after checking that it is one."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise TokenizerError(f"{path!r} ({type(path).__name__}) is no path. Expected {expected}.")
+    return Path(path).expanduser()
 
 
 def missing_file_hint(path):
@@ -219,11 +231,11 @@ def _reorder(token_dict, simplified, startswith, path):
     """Returns (new dict, old ids): `startswith` first, then what is left in the old order."""
     if isinstance(startswith, str):
         raise TokenizerError(f"startswith={startswith!r} is a string. Expected a list of tokens.")
-    missing = [repr(token) for token in startswith if token not in token_dict]
+    missing = [token for token in startswith if token not in token_dict]
     if missing:
         raise TokenizerError(
             f"startswith names tokens that {path} does not have: {listing(missing)}."
-            f"{did_you_mean(missing[0], map(repr, token_dict))} Leave them out, or add them "
+            f"{did_you_mean(missing[0], token_dict)} Leave them out, or add them "
             "to the vocabulary and the embedding table."
         )
     if len(set(startswith)) < len(startswith):

@@ -81,6 +81,8 @@ class Tokenizer(TokenizerBase):
             _checked_categories(control_categories),
         )
         self._keep_unknown_words = keep_unknown_words
+        # Nothing but cleaning and splitting to do: `tokenizers` can take texts as they are.
+        self._is_plain = self._pre_tokenize is None and not self._token_translate
         model = _word_piece(self._token_dict, self._token_unk, word_maxlen)
         # The same model twice: words given one by one may contain spaces, those of a
         # cleaned text are cut at spaces, which is the fastest way to hand them over.
@@ -131,10 +133,12 @@ class Tokenizer(TokenizerBase):
     # --- Text to tokens -----------------------------------------------------------------
 
     def _body_tokens(self, text):
+        if self._is_plain and not self._keep_unknown_words:
+            return [self._token_dict_inv[i] for i in self._body_ids([text])[0]]
         return [self._shown(raw, known) for raw, known, *_ in self._split(self._words(text))]
 
     def _body_ids(self, texts):
-        if self._pre_tokenize or self._token_translate:
+        if not self._is_plain:
             return [self.tokens_to_ids(self._body_tokens(text)) for text in texts]
         ids = []
         for start in range(0, len(texts), _CHUNK):

@@ -69,6 +69,16 @@ def foreign_places(config, match, places, source):
     )
 
 
+def unread_encoder_variables(match, names, source):
+    """Refuses variables of the encoder that the model has no use for: they change its output."""
+    raise WeightMismatchError(
+        f"{source} holds {len(names)} variables of the encoder that the model does not have: "
+        f"{listing(names)}.\n"
+        f"Expected the variables of a {match.dialect.title} model with this configuration.\n"
+        "Pass the config file that belongs to the checkpoint, or strict=False to do without them."
+    )
+
+
 def check_missing(match, absent, strangers, strict, source):
     """Refuses model variables that the file cannot fill."""
     encoder = sorted({edge.name for edge in absent if edge.row.head is None})

@@ -162,14 +162,29 @@ class Loader:
 
     def _account_for_names(self):
         """Names of the file that no variable is read from."""
+        dialect, prefix = self.match.dialect, self.match.prefix
+        heads = {prefix + row.theirs for row in dialect.top_rows if row.head}
+        scopes = tuple(prefix + scope for scope in dialect.scopes)
         used = {edge.name for edge in self.edges} | set(self.report.skipped_layers)
+        unread = []
         for name in sorted(self.checkpoint.shapes.keys() - used):
             if is_optimizer_slot(name):
                 self.report.optimizer_slots.append(name)
-            elif name in self.match.known:
+            elif name in heads:
                 self.report.unused_heads.append(name)
             else:
                 self.report.unused.append(name)
+                if name.startswith(scopes) and not self._is_segment_table(name):
+                    unread.append(name)
+        if unread and self.strict:
+            complaints.unread_encoder_variables(self.match, unread, self.checkpoint.source)
+
+    def _is_segment_table(self, name):
+        """Whether the file's segment table is unread because the user removed that input."""
+        rows = self.match.dialect.top_rows
+        segment = [row.theirs for row in rows if row.dims.startswith("T ")]
+        removed = self.view.config.type_vocab_size == 0
+        return removed and name.removeprefix(self.match.prefix) in segment
 
     # --- values ---
 

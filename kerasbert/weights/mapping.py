@@ -70,6 +70,7 @@ class Dialect:
         required: names that every such file has, and that tell it from its neighbours.
         address: template of the place of a block, from `layer`, `group`, `inner`.
         block_rows: rows of a block.
+        scopes: beginnings of the names that belong to the encoder itself.
         prefixes: what may stand before every name.
     """
 
@@ -82,6 +83,7 @@ class Dialect:
     required: tuple
     address: str
     block_rows: tuple
+    scopes: tuple
     prefixes: tuple = ("", "module/")
 
     @property

@@ -43,8 +43,12 @@ def save_weights_as_checkpoint(model, prefix, verbose=1):
         >>> again = build_transformer_model(paths["config"], paths["checkpoint"], model="albert")
     """
     view = find_encoder(model)
-    prefix = os.path.expanduser(os.fspath(prefix))
-    prefix = prefix.removesuffix(".index")
+    prefix = os.path.expanduser(os.fspath(prefix)).removesuffix(".index")
+    if os.path.isdir(prefix) or not os.path.basename(prefix):
+        raise CheckpointError(
+            f"{prefix} is a folder.\nExpected a prefix, such as "
+            f"{os.path.join(prefix, view.config.family + '_model.ckpt')}."
+        )
     config = _config_of_file(view.config)
     dialect = _dialect_for(config)
     _refuse_inexpressible(model, config, dialect)

@@ -4,7 +4,7 @@ Blocks have BERT's inner names. Positions, segments and norms are H wide, and th
 table is followed by a second matrix without bias that also serves the masked-LM head.
 """
 
-from kerasbert.weights.dialects.google import BERT_BLOCK_ROWS, EMBEDDING_ROWS, HEAD_ROWS
+from kerasbert.weights.dialects.google import BERT_BLOCK_ROWS, EMBEDDING_ROWS, HEAD_ROWS, SCOPES
 from kerasbert.weights.mapping import Dialect, Row
 
 _TOP_ROWS = (
@@ -24,6 +24,7 @@ ALBERT_ZH = Dialect(
     required=_REQUIRED,
     address="bert/encoder/layer_shared/",
     block_rows=BERT_BLOCK_ROWS,
+    scopes=SCOPES,
 )
 
 ALBERT_ZH_UNSHARED = Dialect(
@@ -36,4 +37,5 @@ ALBERT_ZH_UNSHARED = Dialect(
     required=_REQUIRED,
     address="bert/encoder/layer_{layer}/",
     block_rows=BERT_BLOCK_ROWS,
+    scopes=SCOPES,
 )

@@ -6,6 +6,8 @@ the albert_tiny and albert_small "google" releases of albert_zh.
 
 from kerasbert.weights.mapping import Dialect, Row, dense, norm
 
+SCOPES = ("bert/embeddings/", "bert/encoder/")
+
 HEAD_ROWS = (
     *dense("Pooler-Dense", "bert/pooler/dense", "H H", head="pooler"),
     Row("NSP-Proba/kernel", "cls/seq_relationship/output_weights", "2 H", "nsp", transpose=True),
@@ -60,6 +62,7 @@ GOOGLE_BERT = Dialect(
     required=("bert/embeddings/word_embeddings",),
     address="bert/encoder/layer_{layer}/",
     block_rows=BERT_BLOCK_ROWS,
+    scopes=SCOPES,
 )
 
 GOOGLE_ALBERT = Dialect(
@@ -72,4 +75,5 @@ GOOGLE_ALBERT = Dialect(
     required=("bert/embeddings/word_embeddings",),
     address="bert/encoder/transformer/group_{group}/inner_group_{inner}/",
     block_rows=ALBERT_BLOCK_ROWS,
+    scopes=SCOPES,
 )
