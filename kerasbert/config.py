@@ -26,6 +26,12 @@ ALIASES = {
 # Only files written by the transformers library have these; there "gelu" is the erf form.
 _HUGGING_FACE_KEYS = {"architectures", "layer_norm_eps", "model_type", "transformers_version"}
 
+# Their original code has the erf form too.
+_EXACT_GELU_FAMILIES = ("electra", "electra_generator")
+
+# The model_type that transformers writes for each family.
+_MODEL_TYPES = {"electra_generator": "electra"}
+
 # Keys we do not act on, with the only values for which that is correct.
 _NEUTRAL_VALUES = {
     "position_embedding_type": (None, "absolute"),
@@ -63,7 +69,7 @@ class ModelConfig:
     of each family.
 
     Attributes:
-        family: "bert" or "albert".
+        family: "bert", "albert", "electra" or "electra_generator".
         hidden_act: an unambiguous activation name (`gelu_tanh`, `gelu_erf`, `relu`, …).
         embedding_size: width E of the token table; differs from H where a projection follows.
         embedding_order: "project_last" (Google: sum, norm, projection) or "project_first"
@@ -132,7 +138,7 @@ class ModelConfig:
 
         Args:
             values: dict of keys; unknown ones are ignored unless they would change the maths.
-            family: "bert" or "albert".
+            family: "bert", "albert", "electra" or "electra_generator".
             source: what to call `values` in errors, such as a path.
 
         Returns:
@@ -164,7 +170,7 @@ class ModelConfig:
     @property
     def sharing(self):
         """`BlockSharing`: which block serves which depth."""
-        if self.family == "bert":
+        if self.family != "albert":
             return BlockSharing(self.depths, unshare="all")
         return BlockSharing(self.depths, self.unshare, self.unshare_layers)
 
@@ -268,13 +274,13 @@ def config_style(values):
 
 def _family_defaults(values, family):
     """The fields whose default or meaning depends on the family and the origin of the file."""
-    origin_is_hugging_face = bool(_HUGGING_FACE_KEYS & values.keys())
+    exact_gelu = bool(_HUGGING_FACE_KEYS & values.keys()) or family in _EXACT_GELU_FAMILIES
     groups = values.get("num_hidden_groups") or 1
     unshare_layers = values.get("unshare_layers")
     unset = {
         "family": family,
         "hidden_act": activations.canonical_name(
-            values["hidden_act"], gelu="gelu_erf" if origin_is_hugging_face else "gelu_tanh"
+            values["hidden_act"], gelu="gelu_erf" if exact_gelu else "gelu_tanh"
         ),
         "embedding_size": _or_default(values.get("embedding_size"), values["hidden_size"]),
         "ln_type": values.get("ln_type") or "postln",
@@ -298,7 +304,7 @@ def _or_default(value, default):
 
 def _refuse_unsupported(values, family, source):
     model_type = values.get("model_type")
-    if isinstance(model_type, str) and model_type != family:
+    if isinstance(model_type, str) and model_type != _MODEL_TYPES.get(family, family):
         raise ConfigError(
             f"{source} says model_type={model_type!r}, but model= asks for the {family} family.\n"
             f"Expected a configuration of the {family} family.\n"

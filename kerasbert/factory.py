@@ -4,6 +4,7 @@ from kerasbert.config import read_config
 from kerasbert.errors import ConfigError, did_you_mean
 from kerasbert.models.albert import ALBERT, ALBERTUnshared
 from kerasbert.models.bert import BERT
+from kerasbert.models.electra import ELECTRA, ELECTRAGenerator
 from kerasbert.models.encoder import Encoder
 from kerasbert.request import Request, either, locate
 from kerasbert.weights.checkpoints import open_checkpoint
@@ -17,6 +18,8 @@ MODELS = {
     "roberta": BERT,
     "albert": ALBERT,
     "albert_unshared": ALBERTUnshared,
+    "electra": ELECTRA,
+    "electra_generator": ELECTRAGenerator,
 }
 
 
@@ -93,7 +96,7 @@ def build_transformer_model(
     request = Request.from_arguments(architecture, values, options, source)
     if checkpoint is not None:
         checkpoint = open_checkpoint(checkpoint)
-        request = request.adapted_to(checkpoint, detect(checkpoint))
+        request = request.adapted_to(checkpoint, detect(checkpoint, architecture.family))
 
     vocabulary = VocabularySelection(**request.vocabulary)
     model_config = request.model_config(vocabulary)

@@ -4,7 +4,7 @@ from kerasbert.layers.attention import SelfAttention
 from kerasbert.layers.block import TransformerBlock
 from kerasbert.layers.embeddings import Embedding, PositionEmbedding, TiedProjection
 from kerasbert.layers.feed_forward import FeedForward
-from kerasbert.layers.heads import BiasAdd, FirstToken
+from kerasbert.layers.heads import BiasAdd, FirstToken, LastAxisSqueeze
 from kerasbert.layers.masking import AttentionMask
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "Embedding",
     "FeedForward",
     "FirstToken",
+    "LastAxisSqueeze",
     "PositionEmbedding",
     "SelfAttention",
     "TiedProjection",

@@ -36,6 +36,34 @@ class FirstToken(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="kerasbert")
+class LastAxisSqueeze(keras.layers.Layer):
+    """Drops a last axis of length 1 and keeps the Keras mask.
+
+    Call arguments:
+        inputs: float tensor (B, L, 1).
+
+    Returns:
+        Float tensor (B, L).
+
+    Example:
+        >>> LastAxisSqueeze()(keras.ops.ones((2, 5, 1))).shape
+        TensorShape([2, 5])
+    """
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+
+    def call(self, inputs):
+        """Returns `inputs` without its last axis."""
+        return inputs[..., 0]
+
+    def compute_output_shape(self, input_shape):
+        """Drops the last axis."""
+        return input_shape[:-1]
+
+
+@keras.saving.register_keras_serializable(package="kerasbert")
 class BiasAdd(keras.layers.Layer):
     """Adds a learned vector to the last axis.
 

@@ -29,6 +29,7 @@ class BuildOptions:
     with_pool: object = False
     with_nsp: object = False
     with_mlm: object = False
+    with_discriminator: object = False
     with_mask_input: bool = False
     hidden_states: bool = False
     sequence_length: int | None = None
@@ -56,8 +57,10 @@ class Encoder:
     """
 
     family = None
+    supported_heads = ("with_pool", "with_nsp", "with_mlm")
 
     def __init__(self, config, options):
+        self._refuse_other_heads(options)
         self.config = config
         self.options = options
         self.layers = {}
@@ -262,6 +265,14 @@ class Encoder:
     def norm(self, name):
         """Returns a layer normalisation with the configured epsilon."""
         return self.layer(keras.layers.LayerNormalization, name, epsilon=self.config.layer_norm_eps)
+
+    def _refuse_other_heads(self, options):
+        for option in ("with_pool", "with_nsp", "with_mlm", "with_discriminator"):
+            if getattr(options, option) and option not in self.supported_heads:
+                raise ConfigError(
+                    f"{option}={getattr(options, option)!r}, but the {self.family} family has no such "
+                    f"head.\nExpected one of: {', '.join(self.supported_heads)}."
+                )
 
     def head_activation(self, option, value, default):
         """Returns the activation function of a head from the option that switched it on."""

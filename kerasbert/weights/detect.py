@@ -11,6 +11,8 @@ from kerasbert.weights.mapping import Dialect
 MODELS_OF_FAMILY = {
     "bert": "model='bert'",
     "albert": "model='albert' or model='albert_unshared'",
+    "electra": "model='electra'",
+    "electra_generator": "model='electra_generator'",
 }
 
 
@@ -32,14 +34,15 @@ class Match:
     known: frozenset
 
 
-def detect(checkpoint):
+def detect(checkpoint, family=None):
     """Finds the one dialect whose encoder names the checkpoint holds.
 
     Args:
         checkpoint: an opened checkpoint.
+        family: the family asked for; decides where a file holds several.
 
     Returns:
-        The `Match` that knows the most names.
+        The `Match` that knows the most names, of `family` if the file holds one.
 
     Raises:
         WeightMismatchError: if no dialect fits; says what the file seems to be.
@@ -52,7 +55,8 @@ def detect(checkpoint):
     ]
     if not matches:
         raise WeightMismatchError(_unrecognised(checkpoint))
-    best = max(matches, key=lambda match: len(match.known))
+    asked_for = [match for match in matches if match.dialect.family == family]
+    best = max(asked_for or matches, key=lambda match: len(match.known))
     _refuse_grouped_kernels(checkpoint, best)
     return best
 

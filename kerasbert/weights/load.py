@@ -43,7 +43,8 @@ def load_weights_from_checkpoint(model, checkpoint, strict=True, verbose=1):
         []
     """
     checkpoint = open_checkpoint(checkpoint)
-    loader = Loader(model, checkpoint, detect(checkpoint), strict=strict)
+    family = find_encoder(model).config.family
+    loader = Loader(model, checkpoint, detect(checkpoint, family), strict=strict)
     loader.plan()
     return loader.run(verbose, keep_backup=True)
 

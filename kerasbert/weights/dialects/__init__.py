@@ -1,6 +1,20 @@
 """The name tables. Names of checkpoint variables stand in this folder and nowhere else."""
 
 from kerasbert.weights.dialects.albert_zh import ALBERT_ZH, ALBERT_ZH_UNSHARED
+from kerasbert.weights.dialects.electra import (
+    ELECTRA,
+    ELECTRA_GENERATOR,
+    ELECTRA_GENERATOR_UNTIED,
+)
 from kerasbert.weights.dialects.google import GOOGLE_ALBERT, GOOGLE_BERT
 
-DIALECTS = (GOOGLE_BERT, GOOGLE_ALBERT, ALBERT_ZH, ALBERT_ZH_UNSHARED)
+# Where two know equally many names of a file, the first is taken.
+DIALECTS = (
+    GOOGLE_BERT,
+    GOOGLE_ALBERT,
+    ALBERT_ZH,
+    ALBERT_ZH_UNSHARED,
+    ELECTRA,
+    ELECTRA_GENERATOR_UNTIED,
+    ELECTRA_GENERATOR,
+)
