@@ -9,11 +9,11 @@ import dataclasses
 import json
 import os
 from dataclasses import dataclass
-from numbers import Integral, Real
+from numbers import Real
 
 from kerasbert import activations
 from kerasbert.depth import BlockSharing, depth_plan
-from kerasbert.errors import ConfigError, listing
+from kerasbert.errors import ConfigError, check_integer, listing
 
 # bert4keras' names for keys of the configuration file.
 ALIASES = {
@@ -115,8 +115,8 @@ class ModelConfig:
 
     def __post_init__(self):
         for key in _COUNTS:
-            _check_integer(key, getattr(self, key), minimum=1)
-        _check_integer("type_vocab_size", self.type_vocab_size, minimum=0)
+            check_integer(key, getattr(self, key), minimum=1)
+        check_integer("type_vocab_size", self.type_vocab_size, minimum=0)
         for key in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
             _check_real(key, getattr(self, key), low=0.0, high=1.0, low_allowed=True)
         for key in ("initializer_range", "layer_norm_eps"):
@@ -316,14 +316,6 @@ def _refuse_unsupported(values, family, source):
                 f"{source} says {key}={values[key]!r}, which kerasbert does not support.\n"
                 f"Expected no {key}, or {neutral[-1]!r}: any other value changes the model."
             )
-
-
-def _check_integer(key, value, minimum):
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < minimum:
-        raise ConfigError(
-            f"{key}={value!r} (a {type(value).__name__}).\n"
-            f"Expected an integer of at least {minimum}."
-        )
 
 
 def _check_real(key, value, low, high, low_allowed):

@@ -5,10 +5,15 @@ was expected; what to do about it.
 """
 
 from difflib import get_close_matches
+from numbers import Integral
 
 
 class KerasbertError(ValueError):
     """Base of the library's own errors, so that one `except` can catch them all."""
+
+    # Keras puts a paragraph of its own before the text of errors raised inside a layer's
+    # call, unless they carry this mark.
+    _keras_call_info_injected = True
 
 
 class ConfigError(KerasbertError):
@@ -25,6 +30,19 @@ class WeightMismatchError(CheckpointError):
 
 class TokenizerError(KerasbertError):
     """A vocabulary cannot be used, or a text cannot be encoded as asked."""
+
+
+def check_integer(name, value, minimum):
+    """Refuses a value that is no integer of at least `minimum`.
+
+    Raises:
+        ConfigError: names the value, its type and the bound.
+    """
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < minimum:
+        raise ConfigError(
+            f"{name}={value!r} (a {type(value).__name__}).\n"
+            f"Expected an integer of at least {minimum}."
+        )
 
 
 def did_you_mean(word, known):

@@ -8,6 +8,7 @@ import math
 import keras
 from keras import ops
 
+from kerasbert.errors import ConfigError, check_integer
 from kerasbert.layers.composite import ResidualLayer
 
 # Far below any score, yet finite in float32, in which the softmax is computed.
@@ -32,7 +33,7 @@ class SelfAttention(ResidualLayer):
         Float tensor (B, L, H).
 
     Raises:
-        ValueError: if H is not a multiple of `num_heads`.
+        ConfigError: if `num_heads` is not a positive integer that divides H.
 
     Example:
         >>> SelfAttention(num_heads=4)(keras.ops.ones((2, 5, 32))).shape
@@ -43,6 +44,7 @@ class SelfAttention(ResidualLayer):
 
     def __init__(self, num_heads, attention_rate=0.0, **kwargs):
         super().__init__(**kwargs)
+        check_integer("num_heads", num_heads, minimum=1)
         self.num_heads = num_heads
         self.attention_rate = attention_rate
 
@@ -50,7 +52,7 @@ class SelfAttention(ResidualLayer):
         """Makes and builds the sub-layers for inputs of shape (B, L, H)."""
         hidden_size = inputs_shape[-1]
         if hidden_size % self.num_heads:
-            raise ValueError(
+            raise ConfigError(
                 f"{self.name}: the input is {hidden_size} wide, not a multiple of "
                 f"num_heads={self.num_heads}.\nExpected every head to have the same width."
             )

@@ -6,6 +6,7 @@ Shapes: B batch, L length, V vocabulary, E embedding size, H hidden size.
 import keras
 from keras import ops
 
+from kerasbert.errors import ConfigError, check_integer
 from kerasbert.layers.composite import truncated_normal
 
 
@@ -29,7 +30,7 @@ class Embedding(keras.layers.Embedding):
         Float tensor (B, L, E), or (B, L, V) in mode "dense".
 
     Raises:
-        ValueError: if `mode` is neither of the two.
+        ConfigError: if `mode` is neither of the two.
 
     Example:
         >>> table = Embedding(100, 16)
@@ -49,7 +50,7 @@ class Embedding(keras.layers.Embedding):
             return super().call(inputs)
         if mode == "dense":
             return ops.matmul(inputs, ops.transpose(self.embeddings))
-        raise ValueError(f"mode={mode!r}.\nExpected 'embedding' or 'dense'.")
+        raise ConfigError(f"mode={mode!r}.\nExpected 'embedding' or 'dense'.")
 
     def compute_mask(self, inputs, previous_mask=None):
         """Returns the bool mask (B, L) of the real tokens."""
@@ -80,7 +81,7 @@ class PositionEmbedding(keras.layers.Layer):
         Float tensor (B, L, E).
 
     Raises:
-        ValueError: if L is known and larger than `input_dim`.
+        ConfigError: if `input_dim` is not a positive integer, or L is known and larger.
 
     Example:
         >>> PositionEmbedding(512)(keras.ops.ones((2, 5, 16))).shape
@@ -91,6 +92,7 @@ class PositionEmbedding(keras.layers.Layer):
 
     def __init__(self, input_dim, initializer_range=0.02, **kwargs):
         super().__init__(**kwargs)
+        check_integer("input_dim", input_dim, minimum=1)
         self.supports_masking = True
         self.input_dim = input_dim
         self.initializer_range = initializer_range
@@ -107,7 +109,7 @@ class PositionEmbedding(keras.layers.Layer):
         """Returns `inputs` plus the first L rows of the table."""
         length = inputs.shape[1]
         if length is not None and length > self.input_dim:
-            raise ValueError(
+            raise ConfigError(
                 f"{self.name}: the input has {length} positions, the table "
                 f"max_position_embeddings={self.input_dim}.\n"
                 f"Expected at most {self.input_dim}.\n"

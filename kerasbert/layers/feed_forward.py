@@ -3,6 +3,7 @@
 import keras
 
 from kerasbert import activations
+from kerasbert.errors import check_integer
 from kerasbert.layers.composite import ResidualLayer
 
 
@@ -22,7 +23,8 @@ class FeedForward(ResidualLayer):
         Float tensor (B, L, H).
 
     Raises:
-        ConfigError: if the activation is unknown, or is the ambiguous "gelu".
+        ConfigError: if `units` is not a positive integer, or the activation is unknown or the
+            ambiguous "gelu".
 
     Example:
         >>> FeedForward(64, "gelu_tanh")(keras.ops.ones((2, 5, 32))).shape
@@ -33,6 +35,7 @@ class FeedForward(ResidualLayer):
 
     def __init__(self, units, activation, **kwargs):
         super().__init__(**kwargs)
+        check_integer("units", units, minimum=1)
         self.units = units
         self.activation = activation
         self._activation_function = activations.get(activation)
