@@ -69,9 +69,9 @@ def is_optimizer_slot(name):
 def _match(shapes, dialect, prefix):
     if not all(prefix + name in shapes for name in dialect.required):
         return None
-    block_names = {row.theirs for row in dialect.block_rows}
+    block_names = {name for row in dialect.block_rows for name in row.names("")}
     pattern = dialect.address_pattern(prefix)
-    known = {prefix + row.theirs for row in dialect.top_rows} & shapes.keys()
+    known = {name for row in dialect.top_rows for name in row.names(prefix)} & shapes.keys()
     places = {}
     for name in shapes:
         found = pattern.fullmatch(name)

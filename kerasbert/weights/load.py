@@ -98,7 +98,12 @@ class Loader:
         source = self.checkpoint.source
         complaints.check_family(self.view.config.family, self.match, source)
         complaints.check_architecture(self.view.config, self.match, source)
-        self.edges = edges(self.view, self.match.dialect, self.match.prefix)
+        self.edges = edges(
+            self.view,
+            self.match.dialect,
+            self.match.prefix,
+            present=self.checkpoint.shapes.keys(),
+        )
         self._account_for_places()
         self._account_for_variables()
         self._account_for_names()
@@ -164,13 +169,15 @@ class Loader:
     def _account_for_names(self):
         """Names of the file that no variable is read from."""
         dialect, prefix = self.match.dialect, self.match.prefix
-        heads = {prefix + row.theirs for row in dialect.top_rows if row.head}
+        heads = {name for row in dialect.top_rows if row.head for name in row.names(prefix)}
         scopes = tuple(prefix + scope for scope in dialect.scopes)
         used = {edge.name for edge in self.edges} | set(self.report.skipped_layers)
         unread = []
         for name in sorted(self.checkpoint.shapes.keys() - used):
             if is_optimizer_slot(name):
                 self.report.optimizer_slots.append(name)
+            elif name.rpartition(prefix)[2].endswith(dialect.buffers or ("\0",)):
+                self.report.buffers.append(name)
             elif name in heads:
                 self.report.unused_heads.append(name)
             else:
@@ -183,9 +190,9 @@ class Loader:
     def _is_segment_table(self, name):
         """Whether the file's segment table is unread because the user removed that input."""
         rows = self.match.dialect.top_rows
-        segment = [row.theirs for row in rows if row.dims.startswith("T ")]
-        removed = self.view.config.type_vocab_size == 0
-        return removed and name.removeprefix(self.match.prefix) in segment
+        prefix = self.match.prefix
+        segment = [n for row in rows if row.dims.startswith("T ") for n in row.names(prefix)]
+        return self.view.config.type_vocab_size == 0 and name in segment
 
     # --- values ---
 

@@ -20,24 +20,48 @@ class Row:
     Attributes:
         ours: layer and variable path, such as "MLM-Dense/kernel"; in block rows the part
             and variable path, such as "attention/query/kernel".
-        theirs: name in the file; in block rows relative to the address.
+        theirs: name in the file, or a tuple of names of which any may stand there (the first
+            is written; several must hold equal values); in block rows relative to the address.
         dims: the shape there in symbols (V vocabulary, E embedding, H hidden, I inner, P
             positions, T segment types, W width of norm and tables, 2), such as "V E".
-        head: None for the encoder itself, else "pooler", "nsp" or "mlm".
+        head: None for the encoder itself, else "pooler", "nsp", "mlm", "discriminator" or
+            "classifier".
         transpose: whether the array there is our array transposed.
         vocab: whether the first axis runs over the vocabulary.
+        outside: whether the prefix of the file does not apply to this name.
+        tied: whether the file repeats here, under a name of the head, a variable that has a
+            name of its own; it is compared when the head is read, and never written.
     """
 
     ours: str
-    theirs: str
+    theirs: str | tuple
     dims: str
     head: str | None = None
     transpose: bool = False
     vocab: bool = False
+    outside: bool = False
+    tied: bool = False
+
+    def names(self, place):
+        """The names this row may have in a file, full, the one to write first."""
+        place = "" if self.outside else place
+        aliases = (self.theirs,) if isinstance(self.theirs, str) else self.theirs
+        return tuple(place + alias for alias in aliases)
+
+    def choose(self, place, present):
+        """The names to read among those `present`, or the one to write if that is None."""
+        names = self.names(place)
+        if present is None:
+            return names[:1]
+        return [name for name in names if name in present] or names[:1]
 
     def convert(self, array):
         """Turns an array of the file into ours, or ours into the file's (its own inverse)."""
         return array.T if self.transpose else array
+
+
+# The layer whose presence says that the model has a head.
+_HEAD_LAYERS = {"mlm": "MLM-Bias"}
 
 
 def dense(ours, theirs, dims, head=None):
@@ -71,7 +95,9 @@ class Dialect:
         address: template of the place of a block, from `layer`, `group`, `inner`.
         block_rows: rows of a block.
         scopes: beginnings of the names that belong to the encoder itself.
-        prefixes: what may stand before every name.
+        prefixes: what may stand before the names.
+        buffers: names without a number that the model would need, such as position ids.
+        forces_projection: whether a projection exists even if E == H.
     """
 
     name: str
@@ -85,16 +111,8 @@ class Dialect:
     block_rows: tuple
     scopes: tuple
     prefixes: tuple = ("", "module/")
-
-    @property
-    def uses_groups(self):
-        """Whether the address tells groups of layers apart."""
-        return "{group}" in self.address
-
-    @property
-    def has_layer_addresses(self):
-        """Whether different layers can stand at different addresses."""
-        return "{layer}" in self.address or self.uses_groups
+    buffers: tuple = ()
+    forces_projection: bool = False
 
     def address_pattern(self, prefix):
         """A regular expression for a name inside a block; captures the place and the rest."""
@@ -120,14 +138,16 @@ class Edge:
     row: Row
 
 
-def edges(view, dialect, prefix, config=None):
+def edges(view, dialect, prefix, config=None, present=None):
     """Lists every pair of a model variable and a checkpoint name.
 
     Args:
         view: `EncoderView` of the model.
         dialect: the `Dialect` of the file.
-        prefix: what stands before every name of the file.
+        prefix: what stands before the names of the file.
         config: `ModelConfig` whose groups the file has; default is the model's own.
+        present: the names in the file, when reading: they decide between aliases. None when
+            writing: the first alias is meant.
 
     Returns:
         A list of `Edge`s without repetitions. Variables of the model that no row knows are
@@ -136,8 +156,8 @@ def edges(view, dialect, prefix, config=None):
     found = {}
     for row in dialect.top_rows:
         layer_name, _, rest = row.ours.partition("/")
-        if view.has_layer(layer_name):
-            _add(found, view.layer(layer_name), layer_name, rest, prefix + row.theirs, row)
+        if view.has_layer(layer_name) and not (row.tied and _skip_tied(row, view, prefix, present)):
+            _add(found, view.layer(layer_name), layer_name, rest, row.choose(prefix, present), row)
     names = {part: view.part_names(part) for part in ("attention", "feed_forward")}
     for depth in dialect.depths(config or view.config):
         place = prefix + dialect.address.format(
@@ -146,7 +166,7 @@ def edges(view, dialect, prefix, config=None):
         for row in dialect.block_rows:
             part, _, rest = row.ours.partition("/")
             layer_name = names[part][depth.index]
-            _add(found, view.layer(layer_name), layer_name, rest, place + row.theirs, row)
+            _add(found, view.layer(layer_name), layer_name, rest, row.choose(place, present), row)
     return list(found.values())
 
 
@@ -159,8 +179,17 @@ def relative_weights(layer):
     return {weight.path.rpartition(marker)[2]: weight for weight in layer.weights}
 
 
-def _add(found, layer, layer_name, rest, name, row):
+def _skip_tied(row, view, prefix, present):
+    """A repeated variable matters only where the file has it and the model its head."""
+    return present is None or not view.has_layer(_HEAD_LAYERS[row.head]) or not (
+        set(row.names(prefix)) & present
+    )
+
+
+def _add(found, layer, layer_name, rest, names, row):
     variable = relative_weights(layer).get(rest)
-    if variable is not None:
+    if variable is None:
+        return
+    for name in names:
         edge = Edge(f"{layer_name}/{rest}", variable, name, row)
         found.setdefault((edge.path, name), edge)

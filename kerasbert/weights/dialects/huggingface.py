@@ -1,0 +1,230 @@
+"""Names of the PyTorch models of Hugging Face transformers.
+
+Dense weights are stored [out, in], so kernels are transposed. Layer normalisations are
+called weight and bias, gamma and beta in files of the first years. The base model's prefix
+("bert.") is absent where the base model was saved alone; heads never have it.
+"""
+
+from kerasbert.weights.mapping import Dialect, Row
+
+BUFFERS = ("position_ids", "token_type_ids")
+
+
+def _dense(ours, theirs, dims, head=None, outside=False):
+    """The rows of a dense layer; `dims` as stored there, "out in"."""
+    out = dims.split()[0]
+    return (
+        Row(f"{ours}/kernel", f"{theirs}.weight", dims, head, transpose=True, outside=outside),
+        Row(f"{ours}/bias", f"{theirs}.bias", out, head, outside=outside),
+    )
+
+
+def _norm(ours, theirs, dims, head=None, outside=False):
+    return (
+        Row(f"{ours}/gamma", (f"{theirs}.weight", f"{theirs}.gamma"), dims, head, outside=outside),
+        Row(f"{ours}/beta", (f"{theirs}.bias", f"{theirs}.beta"), dims, head, outside=outside),
+    )
+
+
+def _masked_lm(dense, norm, biases, decoder, dims):
+    """The rows of a masked-LM head whose decoder repeats the token table."""
+    return (
+        *_dense("MLM-Dense", dense, dims, "mlm", outside=True),
+        *_norm("MLM-Norm", norm, dims.split()[0], "mlm", outside=True),
+        Row("MLM-Bias/bias", biases, "V", "mlm", vocab=True, outside=True),
+        Row(
+            "Embedding-Token/embeddings", decoder, "V E", "mlm", vocab=True, outside=True, tied=True
+        ),
+    )
+
+
+def _classifiers(sequence=()):
+    """The rows of fine-tuned heads; `sequence` are those of a layer before the last."""
+    return (
+        *sequence,
+        *_dense("Classifier", "classifier", "C H", "classifier", outside=True),
+        *_dense("Span-Classifier", "qa_outputs", "2 H", "classifier", outside=True),
+    )
+
+
+_EMBEDDINGS = (
+    Row("Embedding-Token/embeddings", "embeddings.word_embeddings.weight", "V E", vocab=True),
+    Row("Embedding-Segment/embeddings", "embeddings.token_type_embeddings.weight", "T E"),
+    Row("Embedding-Position/embeddings", "embeddings.position_embeddings.weight", "P E"),
+    *_norm("Embedding-Norm", "embeddings.LayerNorm", "E"),
+)
+
+_BLOCK = (
+    *_dense("attention/query", "attention.self.query", "H H"),
+    *_dense("attention/key", "attention.self.key", "H H"),
+    *_dense("attention/value", "attention.self.value", "H H"),
+    *_dense("attention/output", "attention.output.dense", "H H"),
+    *_norm("attention/norm", "attention.output.LayerNorm", "H"),
+    *_dense("feed_forward/intermediate", "intermediate.dense", "I H"),
+    *_dense("feed_forward/output", "output.dense", "H I"),
+    *_norm("feed_forward/norm", "output.LayerNorm", "H"),
+)
+
+_SECOND_LAYER = (
+    *_dense("Classifier-Dense", "classifier.dense", "H H", "classifier", outside=True),
+    *_dense("Classifier", "classifier.out_proj", "C H", "classifier", outside=True),
+)
+
+
+def _dialect(name, family, top_rows, **differences):
+    settings = {
+        "address": "encoder.layer.{layer}.",
+        "block_rows": _BLOCK,
+        "required": ("embeddings.word_embeddings.weight",),
+        "scopes": ("embeddings.", "encoder."),
+        "prefixes": (f"{name}.", ""),
+        **differences,
+    }
+    return Dialect(
+        name=f"huggingface_{family}",
+        title=f"Hugging Face {family}",
+        family=family,
+        embedding_order="project_last",
+        ln_types=("postln",),
+        top_rows=top_rows,
+        buffers=BUFFERS,
+        **settings,
+    )
+
+
+BERT = _dialect(
+    "bert",
+    "bert",
+    (
+        *_EMBEDDINGS,
+        *_dense("Pooler-Dense", "pooler.dense", "H H", "pooler"),
+        *_dense("NSP-Proba", "cls.seq_relationship", "2 H", "nsp", outside=True),
+        *_masked_lm(
+            "cls.predictions.transform.dense",
+            "cls.predictions.transform.LayerNorm",
+            ("cls.predictions.bias", "cls.predictions.decoder.bias"),
+            "cls.predictions.decoder.weight",
+            "H H",
+        ),
+        *_classifiers(),
+    ),
+)
+
+ROBERTA = _dialect(
+    "roberta",
+    "roberta",
+    (
+        *_EMBEDDINGS,
+        *_dense("Pooler-Dense", "pooler.dense", "H H", "pooler"),
+        *_masked_lm(
+            "lm_head.dense",
+            "lm_head.layer_norm",
+            ("lm_head.bias", "lm_head.decoder.bias"),
+            "lm_head.decoder.weight",
+            "H H",
+        ),
+        *_classifiers(_SECOND_LAYER),
+    ),
+)
+
+ALBERT = _dialect(
+    "albert",
+    "albert",
+    (
+        *_EMBEDDINGS,
+        *_dense("Embedding-Mapping", "encoder.embedding_hidden_mapping_in", "H E"),
+        *_dense("Pooler-Dense", "pooler", "H H", "pooler"),
+        *_dense("NSP-Proba", "sop_classifier.classifier", "2 H", "nsp", outside=True),
+        *_masked_lm(
+            "predictions.dense",
+            "predictions.LayerNorm",
+            ("predictions.bias", "predictions.decoder.bias"),
+            "predictions.decoder.weight",
+            "E H",
+        ),
+        *_classifiers(),
+    ),
+    address="encoder.albert_layer_groups.{group}.albert_layers.{inner}.",
+    block_rows=(
+        *_dense("attention/query", "attention.query", "H H"),
+        *_dense("attention/key", "attention.key", "H H"),
+        *_dense("attention/value", "attention.value", "H H"),
+        *_dense("attention/output", "attention.dense", "H H"),
+        *_norm("attention/norm", "attention.LayerNorm", "H"),
+        *_dense("feed_forward/intermediate", "ffn", "I H"),
+        *_dense("feed_forward/output", "ffn_output", "H I"),
+        *_norm("feed_forward/norm", "full_layer_layer_norm", "H"),
+    ),
+    forces_projection=True,
+)
+
+_ELECTRA_BODY = (
+    *_EMBEDDINGS,
+    *_dense("Embedding-Mapping", "embeddings_project", "H E"),
+)
+
+ELECTRA = _dialect(
+    "electra",
+    "electra",
+    (
+        *_ELECTRA_BODY,
+        *_dense(
+            "Discriminator-Dense", "discriminator_predictions.dense", "H H", "discriminator", True
+        ),
+        *_dense(
+            "Discriminator-Prediction",
+            "discriminator_predictions.dense_prediction",
+            "1 H",
+            "discriminator",
+            True,
+        ),
+        *_classifiers(_SECOND_LAYER),
+    ),
+    scopes=("embeddings.", "embeddings_project.", "encoder."),
+)
+
+ELECTRA_GENERATOR = _dialect(
+    "electra",
+    "electra_generator",
+    (
+        *_ELECTRA_BODY,
+        *_masked_lm(
+            "generator_predictions.dense",
+            "generator_predictions.LayerNorm",
+            ("generator_lm_head.bias",),
+            "generator_lm_head.weight",
+            "E H",
+        ),
+    ),
+    scopes=("embeddings.", "embeddings_project.", "encoder."),
+)
+
+DISTILBERT = _dialect(
+    "distilbert",
+    "distilbert",
+    (
+        *_EMBEDDINGS,
+        *_masked_lm(
+            "vocab_transform",
+            "vocab_layer_norm",
+            ("vocab_projector.bias",),
+            "vocab_projector.weight",
+            "H H",
+        ),
+        *_classifiers(
+            _dense("Classifier-Dense", "pre_classifier", "H H", "classifier", outside=True)
+        ),
+    ),
+    address="transformer.layer.{layer}.",
+    block_rows=(
+        *_dense("attention/query", "attention.q_lin", "H H"),
+        *_dense("attention/key", "attention.k_lin", "H H"),
+        *_dense("attention/value", "attention.v_lin", "H H"),
+        *_dense("attention/output", "attention.out_lin", "H H"),
+        *_norm("attention/norm", "sa_layer_norm", "H"),
+        *_dense("feed_forward/intermediate", "ffn.lin1", "I H"),
+        *_dense("feed_forward/output", "ffn.lin2", "H I"),
+        *_norm("feed_forward/norm", "output_layer_norm", "H"),
+    ),
+    scopes=("embeddings.", "transformer."),
+)
