@@ -40,6 +40,11 @@ _NEUTRAL_VALUES = {
     "custom_position_ids": (None, False),
 }
 
+_CHOICES = {
+    "ln_type": ("postln", "preln"),
+    "embedding_order": ("project_last", "project_first"),
+}
+
 _COUNTS = (
     "vocab_size",
     "hidden_size",
@@ -122,8 +127,11 @@ class ModelConfig:
                 "Expected every head to have the same width.\n"
                 "Check both values against the config file that belongs to the checkpoint."
             )
-        if self.ln_type not in ("postln", "preln"):
-            raise ConfigError(f"ln_type={self.ln_type!r}.\nExpected 'postln' or 'preln'.")
+        for key, choices in _CHOICES.items():
+            if getattr(self, key) not in choices:
+                raise ConfigError(
+                    f"{key}={getattr(self, key)!r}.\nExpected one of: {', '.join(choices)}."
+                )
         self.sharing  # noqa: B018 - checks unshare and unshare_layers
 
     @classmethod
@@ -146,7 +154,7 @@ class ModelConfig:
         if missing:
             raise ConfigError(
                 f"Missing in {source}: {', '.join(missing)}.\n"
-                f"Found the keys: {listing(sorted(values)) or 'none'}.\n"
+                f"Found the keys: {listing(sorted(map(str, values))) or 'none'}.\n"
                 "Pass the config file that belongs to the checkpoint, or give the values "
                 "as keyword arguments."
             )
@@ -154,7 +162,10 @@ class ModelConfig:
         known = {field.name for field in dataclasses.fields(cls)}
         fields = {key: value for key, value in values.items() if key in known}
         fields.update(_family_defaults(values, family))
-        return cls(**fields)
+        try:
+            return cls(**fields)
+        except ConfigError as error:
+            raise ConfigError(f"{error}\nFound in {source}.") from error
 
     @property
     def depths(self):
@@ -232,7 +243,7 @@ def read_config(config):
         raise ConfigError(
             f"No such config file: {path}.\nExpected a JSON file such as bert_config.json."
         ) from error
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(
             f"Cannot read the config file {path}: {error}.\n"
             "Expected a JSON file such as bert_config.json."
@@ -269,7 +280,7 @@ def config_style(values):
 def _family_defaults(values, family):
     """The fields whose default or meaning depends on the family and the origin of the file."""
     origin_is_hugging_face = bool(_HUGGING_FACE_KEYS & values.keys())
-    groups = values.get("num_hidden_groups") or 1
+    groups = _or_default(values.get("num_hidden_groups"), 1)
     unshare_layers = values.get("unshare_layers")
     unset = {
         "family": family,
@@ -277,10 +288,10 @@ def _family_defaults(values, family):
             values["hidden_act"], gelu="gelu_erf" if origin_is_hugging_face else "gelu_tanh"
         ),
         "embedding_size": _or_default(values.get("embedding_size"), values["hidden_size"]),
-        "ln_type": values.get("ln_type") or "postln",
+        "ln_type": _or_default(values.get("ln_type"), "postln"),
         "num_hidden_groups": groups,
-        "inner_group_num": values.get("inner_group_num") or 1,
-        "sharing_groups": values.get("sharing_groups") or groups,
+        "inner_group_num": _or_default(values.get("inner_group_num"), 1),
+        "sharing_groups": _or_default(values.get("sharing_groups"), groups),
         "unshare_layers": tuple(unshare_layers)
         if isinstance(unshare_layers, list)
         else unshare_layers,
