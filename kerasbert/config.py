@@ -1,49 +1,16 @@
-"""Model configuration: one frozen object for the whole family, checked once.
-
-Everything that depends on where a configuration came from is decided here: which GELU
-"gelu" means, the LayerNorm epsilon, where normalisation and the embedding projection
-stand, and which block serves which depth.
-"""
+"""Model configuration: one frozen object for all families, checked once, whatever its origin."""
 
 import dataclasses
-import json
-import os
 from dataclasses import dataclass
 from numbers import Real
 
-from kerasbert import activations
+from kerasbert.config_file import fields_of
 from kerasbert.depth import BlockSharing, depth_plan
-from kerasbert.errors import ConfigError, check_integer, listing
+from kerasbert.errors import ConfigError, check_integer
 
-# bert4keras' names for keys of the configuration file.
-ALIASES = {
-    "dropout_rate": "hidden_dropout_prob",
-    "attention_dropout_rate": "attention_probs_dropout_prob",
-    "max_position": "max_position_embeddings",
-    "segment_vocab_size": "type_vocab_size",
-}
-
-# Only files written by the transformers library have these; there "gelu" is the erf form.
-_HUGGING_FACE_KEYS = {"architectures", "layer_norm_eps", "model_type", "transformers_version"}
-
-# Their original code has the erf form too.
-_EXACT_GELU_FAMILIES = ("electra", "electra_generator")
-
-# The model_type that transformers writes for each family.
-_MODEL_TYPES = {"electra_generator": "electra"}
-
-# Keys we do not act on, with the only values for which that is correct.
-_NEUTRAL_VALUES = {
-    "position_embedding_type": (None, "absolute"),
-    "is_decoder": (None, False),
-    "add_cross_attention": (None, False),
-    "pruned_heads": (None, {}),
-    "attention_head_size": (None,),
-    "attention_key_size": (None,),
-    "residual_attention_scores": (None, False),
-    "shared_segment_embeddings": (None, False),
-    "hierarchical_position": (None, False),
-    "custom_position_ids": (None, False),
+_CHOICES = {
+    "ln_type": ("postln", "preln"),
+    "embedding_order": ("project_last", "project_first"),
 }
 
 _COUNTS = (
@@ -58,7 +25,6 @@ _COUNTS = (
     "inner_group_num",
     "sharing_groups",
 )
-_REQUIRED = (*_COUNTS[:5], "hidden_act")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +35,7 @@ class ModelConfig:
     of each family.
 
     Attributes:
-        family: "bert", "albert", "electra" or "electra_generator".
+        family: what names the architecture and the original code: "bert", "albert", ….
         hidden_act: an unambiguous activation name (`gelu_tanh`, `gelu_erf`, `relu`, …).
         embedding_size: width E of the token table; differs from H where a projection follows.
         embedding_order: "project_last" (Google: sum, norm, projection) or "project_first"
@@ -80,6 +46,8 @@ class ModelConfig:
             `num_hidden_groups` but in the configuration of an un-shared checkpoint, whose
             names have a group for every layer.
         unshare, unshare_layers: which parts of which layers have a copy of their own.
+        forces_projection: whether the projection E -> H exists even if E == H.
+        pad_token_id: the id of padding, where it is not 0 (RoBERTa).
 
     Raises:
         ConfigError: on values that are missing, of the wrong type or contradictory.
@@ -112,11 +80,14 @@ class ModelConfig:
     sharing_groups: int = 1
     unshare: str | None = None
     unshare_layers: tuple | None = None
+    forces_projection: bool = False
+    pad_token_id: int = 0
 
     def __post_init__(self):
         for key in _COUNTS:
             check_integer(key, getattr(self, key), minimum=1)
-        check_integer("type_vocab_size", self.type_vocab_size, minimum=0)
+        for key in ("type_vocab_size", "pad_token_id"):
+            check_integer(key, getattr(self, key), minimum=0)
         for key in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
             _check_real(key, getattr(self, key), low=0.0, high=1.0, low_allowed=True)
         for key in ("initializer_range", "layer_norm_eps"):
@@ -128,8 +99,11 @@ class ModelConfig:
                 "Expected every head to have the same width.\n"
                 "Check both values against the config file that belongs to the checkpoint."
             )
-        if self.ln_type not in ("postln", "preln"):
-            raise ConfigError(f"ln_type={self.ln_type!r}.\nExpected 'postln' or 'preln'.")
+        for key, choices in _CHOICES.items():
+            if getattr(self, key) not in choices:
+                raise ConfigError(
+                    f"{key}={getattr(self, key)!r}.\nExpected one of: {', '.join(choices)}."
+                )
         self.sharing  # noqa: B018 - checks unshare and unshare_layers
 
     @classmethod
@@ -138,7 +112,7 @@ class ModelConfig:
 
         Args:
             values: dict of keys; unknown ones are ignored unless they would change the maths.
-            family: "bert", "albert", "electra" or "electra_generator".
+            family: family of the architecture, such as "bert".
             source: what to call `values` in errors, such as a path.
 
         Returns:
@@ -147,20 +121,12 @@ class ModelConfig:
         Raises:
             ConfigError: if a key is missing, contradictory or cannot be honoured.
         """
-        values = resolve_aliases(values)
-        missing = [key for key in _REQUIRED if values.get(key) is None]
-        if missing:
-            raise ConfigError(
-                f"Missing in {source}: {', '.join(missing)}.\n"
-                f"Found the keys: {listing(sorted(values)) or 'none'}.\n"
-                "Pass the config file that belongs to the checkpoint, or give the values "
-                "as keyword arguments."
-            )
-        _refuse_unsupported(values, family, source)
+        fields = fields_of(values, family, source)
         known = {field.name for field in dataclasses.fields(cls)}
-        fields = {key: value for key, value in values.items() if key in known}
-        fields.update(_family_defaults(values, family))
-        return cls(**fields)
+        try:
+            return cls(**{key: value for key, value in fields.items() if key in known})
+        except ConfigError as error:
+            raise ConfigError(f"{error}\nFound in {source}.") from error
 
     @property
     def depths(self):
@@ -181,8 +147,9 @@ class ModelConfig:
 
     @property
     def has_projection(self):
-        """Whether a projection E -> H exists; the early albert_zh keeps it even if E == H."""
-        return self.projects_first or self.embedding_size != self.hidden_size
+        """Whether a projection E -> H exists; some files keep it even if E == H."""
+        forced = self.projects_first or self.forces_projection
+        return forced or self.embedding_size != self.hidden_size
 
     @property
     def norm_width(self):
@@ -207,115 +174,6 @@ class ModelConfig:
         if values["unshare_layers"] is not None:
             values["unshare_layers"] = tuple(values["unshare_layers"])
         return cls(**values)
-
-
-def read_config(config):
-    """Reads a configuration given as a path, a dict or None.
-
-    Args:
-        config: path of a JSON file, a mapping, or None for no keys at all.
-
-    Returns:
-        A new dict and a text that names its source, for errors.
-
-    Raises:
-        ConfigError: if the file is absent, is not JSON or holds no JSON object.
-    """
-    if config is None:
-        return {}, "the arguments (no config was given)"
-    if isinstance(config, dict):
-        return dict(config), "the config dict"
-    if not isinstance(config, str | os.PathLike):
-        raise ConfigError(
-            f"config is {config!r}, a {type(config).__name__}.\n"
-            "Expected the path of a config file, a dict, or a folder with config and checkpoint."
-        )
-    path = os.path.expanduser(os.fspath(config))
-    try:
-        with open(path, encoding="utf-8-sig") as file:
-            values = json.load(file)
-    except FileNotFoundError as error:
-        raise ConfigError(
-            f"No such config file: {path}.\nExpected a JSON file such as bert_config.json."
-        ) from error
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise ConfigError(
-            f"Cannot read the config file {path}: {error}.\n"
-            "Expected a JSON file such as bert_config.json."
-        ) from error
-    if not isinstance(values, dict):
-        raise ConfigError(
-            f"The config file {path} holds a JSON {type(values).__name__}.\n"
-            "Expected an object with keys such as hidden_size."
-        )
-    return values, f"the config file {path}"
-
-
-def resolve_aliases(values):
-    """Returns a copy of `values` in which bert4keras' names are replaced by BERT's.
-
-    The alias wins over the file's own key: users add it to override the file.
-    """
-    resolved = {key: value for key, value in values.items() if key not in ALIASES}
-    resolved.update({ALIASES[key]: value for key, value in values.items() if key in ALIASES})
-    return resolved
-
-
-def config_style(values):
-    """Names the release whose config files have these keys: "albert_zh", "google_albert" or None.
-
-    Only the early albert_zh has `ln_type`, only Google's ALBERT has groups.
-    """
-    grouped = "num_hidden_groups" in values or "inner_group_num" in values
-    if values.get("ln_type") is not None:
-        return None if grouped else "albert_zh"
-    return "google_albert" if grouped else None
-
-
-def _family_defaults(values, family):
-    """The fields whose default or meaning depends on the family and the origin of the file."""
-    exact_gelu = bool(_HUGGING_FACE_KEYS & values.keys()) or family in _EXACT_GELU_FAMILIES
-    groups = values.get("num_hidden_groups") or 1
-    unshare_layers = values.get("unshare_layers")
-    unset = {
-        "family": family,
-        "hidden_act": activations.canonical_name(
-            values["hidden_act"], gelu="gelu_erf" if exact_gelu else "gelu_tanh"
-        ),
-        "embedding_size": _or_default(values.get("embedding_size"), values["hidden_size"]),
-        "ln_type": values.get("ln_type") or "postln",
-        "num_hidden_groups": groups,
-        "inner_group_num": values.get("inner_group_num") or 1,
-        "sharing_groups": values.get("sharing_groups") or groups,
-        "unshare_layers": tuple(unshare_layers)
-        if isinstance(unshare_layers, list)
-        else unshare_layers,
-    }
-    for key in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
-        unset[key] = _or_default(values.get(key), 0.0)
-    if config_style(values) == "albert_zh" and family == "albert":
-        unset["embedding_order"] = values.get("embedding_order", "project_first")
-    return unset
-
-
-def _or_default(value, default):
-    return default if value is None else value
-
-
-def _refuse_unsupported(values, family, source):
-    model_type = values.get("model_type")
-    if isinstance(model_type, str) and model_type != _MODEL_TYPES.get(family, family):
-        raise ConfigError(
-            f"{source} says model_type={model_type!r}, but model= asks for the {family} family.\n"
-            f"Expected a configuration of the {family} family.\n"
-            f"Pass another model=, or the config file that belongs to the checkpoint."
-        )
-    for key, neutral in _NEUTRAL_VALUES.items():
-        if key in values and values[key] not in neutral:
-            raise ConfigError(
-                f"{source} says {key}={values[key]!r}, which kerasbert does not support.\n"
-                f"Expected no {key}, or {neutral[-1]!r}: any other value changes the model."
-            )
 
 
 def _check_real(key, value, low, high, low_allowed):

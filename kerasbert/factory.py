@@ -1,6 +1,6 @@
 """`build_transformer_model`: from a config and a checkpoint to a Keras model."""
 
-from kerasbert.config import read_config
+from kerasbert.config_file import read_config
 from kerasbert.errors import ConfigError, did_you_mean
 from kerasbert.models.albert import ALBERT, ALBERTUnshared
 from kerasbert.models.bert import BERT

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import keras
 
-from kerasbert.config import ALIASES, ModelConfig, config_style, resolve_aliases
+from kerasbert.config import ModelConfig
+from kerasbert.config_file import ALIASES, config_style, resolve_aliases
 from kerasbert.errors import ConfigError, WeightMismatchError, did_you_mean, listing
 from kerasbert.models.albert import ALBERTUnshared
 from kerasbert.models.encoder import BuildOptions
@@ -21,6 +22,8 @@ _BUILD_KEYS = {field.name for field in dataclasses.fields(BuildOptions)} | {"wit
 _LOAD_DEFAULTS = {"strict": True, "verbose": 1}
 _VOCABULARY_KEYS = {"keep_tokens", "compound_tokens"}
 _OPTIONS = _BUILD_KEYS | _LOAD_DEFAULTS.keys() | _VOCABULARY_KEYS
+# What may stand in the config file too, as in bert4keras. Not dtype: there it tells of the file.
+_FILE_OPTIONS = {"with_pool", "with_nsp", "with_sop", "with_mlm"} | _VOCABULARY_KEYS
 
 _STYLES = {
     "albert_zh": "the early albert_zh (it has ln_type)",
@@ -56,7 +59,7 @@ class Request:
     def from_arguments(cls, architecture, values, options, source):
         """Merges the keys of a config file with keyword arguments, which win.
 
-        Options such as `with_mlm` may stand in the file too, as in bert4keras.
+        None means "not given", in either place.
 
         Raises:
             ConfigError: for arguments that nothing reads or that contradict each other.
@@ -70,7 +73,12 @@ class Request:
                 )
         given = {name: value for name, value in options.items() if value is not None}
         _check_unsharing(architecture, given)
-        merged = {**resolve_aliases(values), **resolve_aliases(given)}
+        from_file = {
+            key: value
+            for key, value in resolve_aliases(values).items()
+            if value is not None and (key not in _OPTIONS or key in _FILE_OPTIONS)
+        }
+        merged = {**from_file, **resolve_aliases(given)}
         return cls(
             architecture=architecture,
             source=source,

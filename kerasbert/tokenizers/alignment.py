@@ -3,7 +3,7 @@
 from itertools import chain
 from typing import NamedTuple
 
-from ..errors import TokenizerError
+from kerasbert.errors import TokenizerError
 
 
 class Piece(NamedTuple):

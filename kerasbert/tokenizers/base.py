@@ -5,9 +5,9 @@ Argument and attribute names are those of bert4keras. B = batch, L = length.
 
 from abc import ABC, abstractmethod
 
-from ..errors import TokenizerError
-from .alignment import align
-from .sequences import (
+from kerasbert.errors import TokenizerError
+from kerasbert.tokenizers.alignment import align
+from kerasbert.tokenizers.sequences import (
     Sequence,
     assemble,
     check_choices,
@@ -15,6 +15,7 @@ from .sequences import (
     check_text,
     check_texts,
     check_tokens,
+    join_row,
     pad_rows,
     padded_length,
 )
@@ -190,7 +191,7 @@ class TokenizerBase(ABC):
         first = self._sequence(first_text, "first_text")
         second = None if second_text is None else self._sequence(second_text, "second_text")
         limit = self._check_limits(second is not None, maxlen, max_length, pattern, truncate_from)
-        return assemble(first, second, limit, pattern, truncate_from)
+        return join_row(assemble(first, second, limit, pattern, truncate_from))
 
     def encode_batch(
         self,
@@ -243,11 +244,11 @@ class TokenizerBase(ABC):
             assemble(first, second, limit, pattern, truncate_from)
             for first, second in zip(bodies[: len(texts)], seconds, strict=True)
         ]
-        token_ids, segment_ids = [row[0] for row in rows], [row[1] for row in rows]
         if padding is False:
-            return token_ids, segment_ids
-        length = padded_length(padding, limit, token_ids)
-        return pad_rows(token_ids, length, self._token_pad_id), pad_rows(segment_ids, length, 0)
+            joined = [join_row(row) for row in rows]
+            return [ids for ids, _ in joined], [segments for _, segments in joined]
+        length = padded_length(padding, limit, [sum(map(len, row)) for row in rows])
+        return pad_rows(rows, length, self._token_pad_id)
 
     def _check_limits(self, is_pair, maxlen, max_length, pattern, truncate_from):
         """Checks the arguments that `encode` and `encode_batch` share; returns the limit."""

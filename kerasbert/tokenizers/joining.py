@@ -7,7 +7,7 @@ ideographs, none inside words, none on the inner side of brackets and quotes.
 import re
 import unicodedata
 
-from .characters import is_punctuation, stem
+from kerasbert.tokenizers.characters import is_punctuation, stem
 
 _CONTRACTIONS = ("d", "ll", "m", "re", "s", "t", "ve")
 _OPENING = "([{<#$"

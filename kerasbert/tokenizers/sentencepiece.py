@@ -6,12 +6,12 @@ from itertools import chain
 
 import sentencepiece
 
-from ..errors import TokenizerError, did_you_mean, listing
-from .alignment import Piece, word_starts
-from .base import TokenizerBase
-from .characters import spread
-from .sequences import check_id
-from .vocab import as_path, missing_file_hint
+from kerasbert.errors import TokenizerError, did_you_mean, listing
+from kerasbert.tokenizers.alignment import Piece, word_starts
+from kerasbert.tokenizers.base import TokenizerBase
+from kerasbert.tokenizers.characters import spread
+from kerasbert.tokenizers.sequences import check_id
+from kerasbert.tokenizers.vocab import as_path, missing_file_hint
 
 _SPACE = "▁"
 _COMMA_RULES = ("google", "intended", "off")
@@ -247,8 +247,8 @@ class SpTokenizer(TokenizerBase):
             'hello, world'
         """
         tokens = self.ids_to_tokens(ids) if tokens is None else tokens
-        shown = [t for t in tokens if t != self._token_unk and not self._is_marker(t)]
-        pieces = [self._token_translate_inv.get(token, token) for token in shown]
+        tokens = [self._token_translate_inv.get(token, token) for token in tokens]
+        pieces = [t for t in tokens if t != self._token_unk and not self._is_marker(t)]
         return self._sp_model.decode_pieces(pieces)
 
     def _is_special(self, i):

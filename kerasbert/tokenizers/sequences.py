@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..errors import TokenizerError, did_you_mean
+from kerasbert.errors import TokenizerError, did_you_mean
 
 PATTERNS = ("S*E*E", "S*ES*E")
 
@@ -28,13 +28,9 @@ class Sequence(NamedTuple):
     body: list
     tail: list
 
-    def ids(self):
-        """Returns all ids as one list."""
-        return [*self.head, *self.body, *self.tail]
-
 
 def assemble(first, second, maxlen, pattern, truncate_from):
-    """Joins one or two sequences into a row, cut to `maxlen`.
+    """Cuts one or two sequences so that together they have at most `maxlen` ids.
 
     Args:
         first: A Sequence.
@@ -44,25 +40,23 @@ def assemble(first, second, maxlen, pattern, truncate_from):
         truncate_from: Where tokens are taken away, see `TokenizerBase.encode`.
 
     Returns:
-        (token_ids, segment_ids), two lists of equal length.
+        A list of ids for each segment of the row, one or two.
     """
     parts = [first] if second is None else [first, second]
-    # How many specials stand before the body in the caller's eyes: an index given as
-    # `truncate_from` counts them even where the pattern drops them afterwards.
-    heads = [len(part.head) for part in parts]
+    heads = [part.head for part in parts]
     if second is not None and pattern == "S*E*E":
-        parts[1] = second._replace(head=[])
+        heads[1] = []
+    bodies = [part.body for part in parts]
     if maxlen is not None:
-        room = maxlen - sum(len(part.head) + len(part.tail) for part in parts)
-        keep = lengths_to_keep([len(part.body) for part in parts], room)
-        parts = [
-            part._replace(body=_cut(part, count, truncate_from, head))
-            for part, count, head in zip(parts, keep, heads, strict=True)
-        ]
+        room = maxlen - sum(map(len, heads)) - sum(len(part.tail) for part in parts)
+        keep = lengths_to_keep(list(map(len, bodies)), room)
+        bodies = [_cut(part, n, truncate_from) for part, n in zip(parts, keep, strict=True)]
     # A second text of which nothing is left adds no end token either, as in Google's code.
-    rows = [part.ids() for part in parts[:1] + [p for p in parts[1:] if p.body]]
-    segments = [[segment] * len(row) for segment, row in enumerate(rows)]
-    return list(chain(*rows)), list(chain(*segments))
+    return [
+        head + body + part.tail
+        for head, body, part in zip(heads, bodies, parts, strict=True)
+        if body or part is first
+    ]
 
 
 def lengths_to_keep(lengths, room):
@@ -91,11 +85,12 @@ def lengths_to_keep(lengths, room):
     return [room - half, half]
 
 
-def _cut(part, keep, truncate_from, head):
+def _cut(part, keep, truncate_from):
     """Returns `keep` of the body's ids; the special tokens around it are never cut.
 
-    As in bert4keras, an index says at which place of the whole sequence tokens are taken
-    out one after the other: those behind it for 0 and up, those before it for -1 and down.
+    As in bert4keras, an index says at which place of the whole sequence (start token
+    included, even one that the pattern drops) tokens are taken out one after the other:
+    those behind it for 0 and up, those before it for -1 and down.
     """
     body, excess = part.body, len(part.body) - keep
     if excess <= 0:
@@ -105,33 +100,42 @@ def _cut(part, keep, truncate_from, head):
     elif truncate_from == "left":
         start = 0
     elif truncate_from >= 0:
-        start = truncate_from - head
+        start = truncate_from - len(part.head)
     else:
         start = len(body) + len(part.tail) + truncate_from + 1 - excess
     start = min(max(start, 0), keep)
     return body[:start] + body[start + excess :]
 
 
-def pad_rows(rows, length, value):
-    """Fills rows up to one length.
+def pad_rows(rows, length, pad_id):
+    """Makes arrays of rows.
 
     Args:
-        rows: B lists of at most `length` ids.
+        rows: B lists of one or two lists of ids, see `assemble`; at most `length` in all.
         length: L.
-        value: What to fill with.
+        pad_id: What to fill up with.
 
     Returns:
-        int32 array of shape (B, L).
+        (token_ids, segment_ids): int32 arrays of shape (B, L).
     """
-    padded = np.full((len(rows), length), value, dtype="int32")
-    filled = np.arange(length) < np.array([len(row) for row in rows], dtype=int)[:, None]
-    padded[filled] = np.fromiter(chain.from_iterable(rows), dtype="int32")
-    return padded
+    ends = np.array([[len(row[0]), sum(map(len, row))] for row in rows], int).reshape(-1, 2)
+    first, total = ends[:, :1], ends[:, 1:]
+    place = np.arange(length)
+    token_ids = np.full((len(rows), length), pad_id, "int32")
+    ids = chain.from_iterable(chain.from_iterable(rows))
+    token_ids[place < total] = np.fromiter(ids, "int32", total.sum())
+    return token_ids, ((place >= first) & (place < total)).astype("int32")
 
 
-def padded_length(padding, maxlen, rows):
-    """Returns the L that `padding` asks for, after checking that every row fits."""
-    longest = max(map(len, rows), default=0)
+def join_row(row):
+    """Returns (token_ids, segment_ids), two lists, of a row that `assemble` made."""
+    segment_ids = [segment for segment, ids in enumerate(row) for _ in ids]
+    return list(chain.from_iterable(row)), segment_ids
+
+
+def padded_length(padding, maxlen, lengths):
+    """Returns the L that `padding` asks for, after checking that rows of `lengths` fit."""
+    longest = max(lengths, default=0)
     if padding is True or padding == "longest":
         return longest
     if padding == "max_length":
@@ -145,9 +149,9 @@ def padded_length(padding, maxlen, rows):
             f"a length, or False.{did_you_mean(padding, known)}"
         )
     if longest > padding:
-        row = next(i for i, row in enumerate(rows) if len(row) > padding)
+        row = next(i for i, length in enumerate(lengths) if length > padding)
         raise TokenizerError(
-            f"Row {row} has {len(rows[row])} tokens, more than padding={padding}. "
+            f"Row {row} has {lengths[row]} tokens, more than padding={padding}. "
             f"Pass maxlen={padding} too to truncate, or a larger padding."
         )
     return operator.index(padding)

@@ -11,8 +11,8 @@ import warnings
 from collections.abc import Mapping
 from pathlib import Path
 
-from ..errors import TokenizerError, did_you_mean, listing
-from .characters import is_redundant
+from kerasbert.errors import TokenizerError, did_you_mean, listing
+from kerasbert.tokenizers.characters import is_redundant
 
 _SENTENCEPIECE_LINE = re.compile(r"\S+\t-?\d+(\.\d+)?(e[+-]?\d+)?\s*")
 _RULES = ("bert", "albert")
@@ -82,7 +82,7 @@ def save_vocab(dict_path, token_dict, encoding="utf-8"):
 
     Raises:
         TokenizerError: If ids are missing or taken twice, if a token would not survive
-            (a newline in it, or white space around it), or if the folder does not exist.
+            (a line feed in it, or white space around it), or if the folder does not exist.
 
     Example:
         >>> save_vocab('small/vocab.txt', token_dict)
@@ -90,11 +90,13 @@ def save_vocab(dict_path, token_dict, encoding="utf-8"):
     path = as_path(dict_path, "where to write the vocabulary")
     _check_no_gaps(token_dict)
     tokens = sorted(token_dict, key=token_dict.get)
-    lost = [repr(token) for token in tokens if "\n" in token or token != token.strip()]
+    lost = [token for token in tokens if "\n" in token or token != token.strip()]
+    lost += [token for token in tokens[:1] if token.startswith("\ufeff")]
     if lost:
         raise TokenizerError(
-            f"A vocabulary file cannot hold {listing(lost)}: one token a line, and white "
-            "space around a token is dropped on reading. Rename or remove these tokens."
+            f"A vocabulary file cannot hold {listing(map(repr, lost))}: one token a line, and "
+            "white space around a token, or a byte order mark before the first, is dropped on "
+            "reading. Rename or remove these tokens."
         )
     if not path.parent.is_dir():
         raise TokenizerError(f"Cannot write {path}: the folder {path.parent} does not exist.")

@@ -3,18 +3,18 @@
 import re
 from os import PathLike
 
-from tokenizers import Tokenizer as Engine
 from tokenizers.models import WordPiece
 from tokenizers.pre_tokenizers import WhitespaceSplit
 
-from ..errors import TokenizerError, did_you_mean, listing
-from . import characters
-from .alignment import Piece, word_starts
-from .base import TokenizerBase
-from .characters import TextRules
-from .joining import join_tokens
-from .sequences import check_id
-from .vocab import check_ids, load_vocab
+from kerasbert.errors import TokenizerError, did_you_mean, listing
+from kerasbert.tokenizers import characters
+from kerasbert.tokenizers.alignment import Piece, word_starts
+from kerasbert.tokenizers.base import TokenizerBase
+from kerasbert.tokenizers.characters import TextRules
+from kerasbert.tokenizers.joining import join_tokens
+from kerasbert.tokenizers.sequences import check_id
+from kerasbert.tokenizers.vocab import check_ids, load_vocab
+from tokenizers import Tokenizer as Engine
 
 # Texts handed to `tokenizers` at once: enough to keep its threads busy, few enough that
 # the encodings of a large corpus, far bigger than its ids, are not all in memory.
@@ -205,15 +205,13 @@ class Tokenizer(TokenizerBase):
 
     def _pieces(self, text):
         words = self._words_with_origins(text)
-        return [
-            Piece(
-                self._shown(raw, known),
-                raw,
-                words[word][0][start:stop],
-                words[word][1][start:stop],
-            )
-            for raw, known, word, start, stop in self._split([word for word, _ in words])
-        ]
+        pieces = []
+        for raw, known, word, start, stop in self._split([word for word, _ in words]):
+            token = self._shown(raw, known)
+            alias = self._token_unk if token == raw and not known else raw
+            chars, origins = words[word]
+            pieces.append(Piece(token, alias, chars[start:stop], origins[start:stop]))
+        return pieces
 
     def _is_marker(self, token):
         return self._is_special(token) and token != self._token_unk

@@ -42,6 +42,8 @@ def find_checkpoint(path):
             "Expected a path or a dict of arrays."
         )
     path = Path(os.path.expanduser(os.fspath(path)))
+    if "\0" in str(path):
+        raise CheckpointError(f"checkpoint={str(path)!r}.\nExpected a path without null bytes.")
     if path.is_dir():
         return _in_folder(path)
     prefix = path
