@@ -30,6 +30,9 @@ class BuildOptions:
     with_nsp: object = False
     with_mlm: object = False
     with_discriminator: object = False
+    with_classifier: object = False
+    num_labels: int | None = None
+    classifier_dropout: float = 0.1
     with_mask_input: bool = False
     hidden_states: bool = False
     sequence_length: int | None = None
@@ -70,8 +73,8 @@ class Encoder:
         # === Inputs ===
         self.inputs = self.make_inputs()
         tokens, *rest = self.inputs
-        segments = rest.pop(0) if self.config.type_vocab_size else None
-        padding = rest.pop(0) if self.options.with_mask_input else tokens  # zero at padding
+        segments = rest.pop(0) if self.has_segment_input else None
+        padding = rest.pop(0) if self.options.with_mask_input else self.padding(tokens)
         # === Embeddings ===
         attention_mask = self.attention_mask(padding)
         hidden = self.embed(tokens, segments, padding)
@@ -92,7 +95,7 @@ class Encoder:
     def make_inputs(self):
         """Returns the inputs: token ids, segment ids unless switched off, a mask if asked for."""
         names = ["Input-Token"]
-        if self.config.type_vocab_size:
+        if self.has_segment_input:
             names.append("Input-Segment")
         if self.options.with_mask_input:
             names.append("Input-Mask")
@@ -101,6 +104,15 @@ class Encoder:
             keras.Input((self.options.sequence_length,), dtype="int32", name=self.full_name(name))
             for name in names
         ]
+
+    @property
+    def has_segment_input(self):
+        """Whether the model distinguishes segments."""
+        return self.config.type_vocab_size > 0
+
+    def padding(self, tokens):
+        """Returns an int tensor (B, L) that is zero at padding."""
+        return tokens
 
     def attention_mask(self, padding):
         """Returns the bool mask (B, 1, L) that all blocks receive."""

@@ -176,7 +176,7 @@ class Loader:
         for name in sorted(self.checkpoint.shapes.keys() - used):
             if is_optimizer_slot(name):
                 self.report.optimizer_slots.append(name)
-            elif name.rpartition(prefix)[2].endswith(dialect.buffers or ("\0",)):
+            elif name.endswith(dialect.buffers):
                 self.report.buffers.append(name)
             elif name in heads:
                 self.report.unused_heads.append(name)

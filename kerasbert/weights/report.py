@@ -19,6 +19,7 @@ class LoadReport:
         unused: all other names that nothing read.
         skipped_layers: names of blocks beyond the number of layers asked for.
         optimizer_slots: names of optimizer state.
+        buffers: names of constants that the model computes itself, such as position ids.
         notes: sentences about decisions taken from the file.
     """
 
@@ -30,6 +31,7 @@ class LoadReport:
     unused: list = field(default_factory=list)
     skipped_layers: list = field(default_factory=list)
     optimizer_slots: list = field(default_factory=list)
+    buffers: list = field(default_factory=list)
     notes: list = field(default_factory=list)
 
     @property
@@ -71,6 +73,7 @@ class LoadReport:
             ("unused", _named(self.unused, "of no use to this model")),
             ("skipped layers", _named(self.skipped_layers, "beyond num_hidden_layers")),
             ("optimizer", _counted(self.optimizer_slots, "slots skipped")),
+            ("buffers", _counted(self.buffers, "constants skipped")),
             ("notes", " ".join(self.notes)),
         ]
         return [(label, text) for label, text in rows if text]
