@@ -12,9 +12,8 @@ from kerasbert.config import ModelConfig
 from kerasbert.config_file import ALIASES, config_style, resolve_aliases
 from kerasbert.errors import ConfigError, WeightMismatchError, did_you_mean, listing
 from kerasbert.models.albert import ALBERTUnshared
-from kerasbert.models.encoder import BuildOptions
+from kerasbert.models.encoder import BuildOptions, check_head
 from kerasbert.weights import complaints
-from kerasbert.weights.checkpoints.location import checkpoints_in
 from kerasbert.weights.detect import Match
 
 _CONFIG_KEYS = {field.name for field in dataclasses.fields(ModelConfig)} - {"family"} | set(ALIASES)
@@ -177,9 +176,8 @@ def locate(config, checkpoint):
             f"The folder {folder} holds {len(found)} config files{names}.\n"
             "Expected one JSON file with hidden_size.\nPass the path of the config file itself."
         )
-    if checkpoint is None and (checkpoints_in(folder) or checkpoints_in(folder / "variables")):
-        checkpoint = folder
-    return found[0], checkpoint
+    # Without a checkpoint of its own the folder must hold one: no silent random weights.
+    return found[0], folder if checkpoint is None else checkpoint
 
 
 def _is_config(path):
@@ -193,6 +191,7 @@ def _is_config(path):
 def _one_sentence_head(build):
     sop = build.pop("with_sop", False)
     nsp = build.pop("with_nsp", False)
+    check_head("with_sop", sop)
     if sop and nsp and nsp != sop:
         raise ConfigError(
             f"with_nsp={nsp!r} and with_sop={sop!r} contradict each other.\n"
@@ -227,9 +226,14 @@ def _check_length(length, limit):
 def _check_dtype(dtype):
     if dtype is None:
         return
+    cause = None
     try:
-        keras.dtype_policies.get(dtype)
+        policy = keras.dtype_policies.get(dtype)
+        if all(map(keras.backend.is_float_dtype, (policy.compute_dtype, policy.variable_dtype))):
+            return
     except (ValueError, TypeError) as error:
-        raise ConfigError(
-            f"dtype={dtype!r}.\nExpected a Keras dtype policy such as 'float32' or 'mixed_float16'."
-        ) from error
+        cause = error
+    raise ConfigError(
+        f"dtype={dtype!r}.\nExpected a floating Keras dtype policy such as 'float32' or "
+        "'mixed_float16'."
+    ) from cause

@@ -88,7 +88,9 @@ class Encoder:
         if self.options.hidden_states:
             outputs = [*outputs, self.hidden_states]
         self.outputs = outputs[0] if len(outputs) == 1 else outputs
-        self.model = keras.Model(self.inputs, self.outputs, name=self.options.name)
+        # A single input is not wrapped, so that model(ids) is as right as model([ids]).
+        inputs = self.inputs[0] if len(self.inputs) == 1 else self.inputs
+        self.model = keras.Model(inputs, self.outputs, name=self.options.name)
 
     # --- steps, in the order in which they are taken ---
 
@@ -288,11 +290,18 @@ class Encoder:
 
     def head_activation(self, option, value, default):
         """Returns the activation function of a head from the option that switched it on."""
-        if value is True or value is False:
-            value = default
-        if not isinstance(value, str) and not callable(value):
-            raise ConfigError(
-                f"{option}={value!r}.\nExpected True, False, the name of an activation such as "
-                "'linear', or a function."
-            )
-        return activations.get(value)
+        check_head(option, value)
+        return activations.get(default if isinstance(value, bool) else value)
+
+
+def check_head(option, value):
+    """Refuses what cannot be the value of an option that switches a head on.
+
+    Raises:
+        ConfigError: names the option and the value.
+    """
+    if not isinstance(value, bool | str) and not callable(value):
+        raise ConfigError(
+            f"{option}={value!r}.\nExpected True, False, the name of an activation such as "
+            "'linear', or a function."
+        )

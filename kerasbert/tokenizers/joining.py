@@ -13,9 +13,9 @@ _CONTRACTIONS = ("d", "ll", "m", "re", "s", "t", "ve")
 _OPENING = "([{<#$"
 _JOINING = "+-/=\\_@^|~*&"
 _QUOTES = "'\""
-# A point, colon or slash between digits belongs to a number ('2.0', '12:30'); a comma only
+# A point or colon between digits belongs to a number ('2.0', '12:30'); a comma only
 # in front of exactly three digits ('1,000'), as lists of numbers have commas too.
-_INSIDE_NUMBER = re.compile(r"\d[.:]\d+|\d,\d{3}")
+_INSIDE_NUMBER = re.compile(r"\d[.:]\d.*|\d,\d{3}")
 
 
 def join_tokens(tokens):
@@ -31,17 +31,20 @@ def join_tokens(tokens):
         >>> join_tokens(['bert', '模', '型', 'v2', '.', '0'])
         'bert模型v2.0'
     """
-    text, glue, open_quotes = "", True, set()
-    for token, following in zip(tokens, [*tokens[1:], ""], strict=True):
-        if token.startswith("##"):
-            text, glue = text + stem(token), _is_wide(token[-1])
-            continue
-        if token in _QUOTES and not _is_apostrophe(text, glue, following):
-            before, after = token in open_quotes, token not in open_quotes
-            open_quotes ^= {token}
+    words = []
+    for token in tokens:
+        if words and token.startswith("##"):
+            words[-1] += stem(token)
         else:
-            before, after = _sticks(text, token, following)
-        text += token if glue or before else " " + token
+            words.append(stem(token))
+    text, glue, open_quotes = "", True, set()
+    for word, following in zip(words, [*words, ""][1:], strict=True):
+        if word in _QUOTES and not _is_apostrophe(text, glue, following):
+            before, after = word in open_quotes, word not in open_quotes
+            open_quotes ^= {word}
+        else:
+            before, after = _sticks(text, word, following)
+        text += word if glue or before else " " + word
         glue = after
     return text
 
@@ -51,16 +54,16 @@ def _is_apostrophe(text, glue, following):
     return not glue and text[-1:].isalnum() and following in _CONTRACTIONS
 
 
-def _sticks(text, token, following):
-    """Tells whether `token` takes no space before it, and none after it."""
-    if len(token) != 1 or not is_punctuation(token):
-        return _is_wide(token[:1]), _is_wide(token[-1:])
-    if _is_wide(token) or token in _JOINING or unicodedata.category(token) in ("Pc", "Pd"):
+def _sticks(text, word, following):
+    """Tells whether `word` takes no space before it, and none after it."""
+    if len(word) != 1 or not is_punctuation(word):
+        return _is_wide(word[:1]), _is_wide(word[-1:])
+    if _is_wide(word) or word in _JOINING or unicodedata.category(word) in ("Pc", "Pd"):
         return True, True
-    if token in _OPENING or unicodedata.category(token) in ("Ps", "Pi"):
+    if word in _OPENING or unicodedata.category(word) in ("Ps", "Pi"):
         return False, True
-    inside_number = _INSIDE_NUMBER.fullmatch(text[-1:] + token + following)
-    return True, token in _QUOTES or bool(inside_number)
+    inside_number = _INSIDE_NUMBER.fullmatch(text[-1:] + word + following)
+    return True, word in _QUOTES or bool(inside_number)
 
 
 def _is_wide(char):

@@ -156,7 +156,7 @@ class SpTokenizer(TokenizerBase):
     def _prepare_with_origins(self, text):
         """Returns `_prepare(text)` and, for each character, the index it came from.
 
-        The origin is None for a space that joins two words of the segmenter.
+        The origin is None for a space put between two words.
         """
         origins = list(range(len(text)))
         if self._pre_tokenize is not None:
