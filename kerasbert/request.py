@@ -12,7 +12,7 @@ from kerasbert.config import ModelConfig
 from kerasbert.config_file import ALIASES, config_style, resolve_aliases
 from kerasbert.errors import ConfigError, WeightMismatchError, did_you_mean, listing
 from kerasbert.models.albert import ALBERTUnshared
-from kerasbert.models.encoder import BuildOptions, check_head
+from kerasbert.models.options import BuildOptions, check_head
 from kerasbert.weights import complaints
 from kerasbert.weights.detect import Match
 

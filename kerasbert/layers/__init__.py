@@ -2,10 +2,15 @@
 
 from kerasbert.layers.attention import SelfAttention
 from kerasbert.layers.block import TransformerBlock
-from kerasbert.layers.embeddings import Embedding, PositionEmbedding, TiedProjection
+from kerasbert.layers.embeddings import Embedding, TiedProjection
 from kerasbert.layers.feed_forward import FeedForward
-from kerasbert.layers.heads import BiasAdd, FirstToken, LastAxisSqueeze
-from kerasbert.layers.masking import AttentionMask
+from kerasbert.layers.heads import BiasAdd, FirstToken, TakeFeature
+from kerasbert.layers.masking import AttentionMask, PaddingMask
+from kerasbert.layers.positions import (
+    PositionEmbedding,
+    PositionsOfTokens,
+    SingleSegmentEmbedding,
+)
 
 __all__ = [
     "AttentionMask",
@@ -13,9 +18,12 @@ __all__ = [
     "Embedding",
     "FeedForward",
     "FirstToken",
-    "LastAxisSqueeze",
+    "PaddingMask",
     "PositionEmbedding",
+    "PositionsOfTokens",
     "SelfAttention",
+    "SingleSegmentEmbedding",
+    "TakeFeature",
     "TiedProjection",
     "TransformerBlock",
 ]

@@ -1,4 +1,4 @@
-"""Token and position tables, and the projection of factorised embeddings.
+"""Token tables, and the projection of factorised embeddings.
 
 Shapes: B batch, L length, V vocabulary, E embedding size, H hidden size.
 """
@@ -6,8 +6,7 @@ Shapes: B batch, L length, V vocabulary, E embedding size, H hidden size.
 import keras
 from keras import ops
 
-from kerasbert.errors import ConfigError, check_integer
-from kerasbert.layers.composite import truncated_normal
+from kerasbert.errors import ConfigError
 
 
 @keras.saving.register_keras_serializable(package="kerasbert")
@@ -63,72 +62,6 @@ class Embedding(keras.layers.Embedding):
         else:
             shape = (*inputs.shape[:-1], self.input_dim)
         return keras.KerasTensor(shape, dtype=self.compute_dtype)
-
-
-@keras.saving.register_keras_serializable(package="kerasbert")
-class PositionEmbedding(keras.layers.Layer):
-    """Adds one learned vector per position.
-
-    Args:
-        input_dim: number of positions the table holds.
-        initializer_range: standard deviation of the initial table.
-        **kwargs: arguments of `keras.layers.Layer`.
-
-    Call arguments:
-        inputs: float tensor (B, L, E) with L at most `input_dim`.
-
-    Returns:
-        Float tensor (B, L, E).
-
-    Raises:
-        ConfigError: if `input_dim` is not a positive integer, or L is known and larger.
-
-    Example:
-        >>> PositionEmbedding(512)(keras.ops.ones((2, 5, 16))).shape
-        TensorShape([2, 5, 16])
-
-    Source: Devlin et al. 2018 (arXiv:1810.04805).
-    """
-
-    def __init__(self, input_dim, initializer_range=0.02, **kwargs):
-        super().__init__(**kwargs)
-        check_integer("input_dim", input_dim, minimum=1)
-        self.supports_masking = True
-        self.input_dim = input_dim
-        self.initializer_range = initializer_range
-
-    def build(self, input_shape):
-        """Creates the table (input_dim, E)."""
-        self.embeddings = self.add_weight(
-            shape=(self.input_dim, input_shape[-1]),
-            initializer=truncated_normal(self.initializer_range),
-            name="embeddings",
-        )
-
-    def call(self, inputs):
-        """Returns `inputs` plus the first L rows of the table."""
-        length = inputs.shape[1]
-        if length is not None and length > self.input_dim:
-            raise ConfigError(
-                f"{self.name}: the input has {length} positions, the table "
-                f"max_position_embeddings={self.input_dim}.\n"
-                f"Expected at most {self.input_dim}.\n"
-                f"Cut the texts (tokenizer.encode(..., maxlen={self.input_dim})), or use a "
-                "checkpoint with more positions."
-            )
-        return inputs + self.embeddings[: ops.shape(inputs)[1]]
-
-    def compute_output_shape(self, input_shape):
-        """The output has the shape of the input."""
-        return input_shape
-
-    def get_config(self):
-        """Returns the arguments that rebuild this layer."""
-        return {
-            **super().get_config(),
-            "input_dim": self.input_dim,
-            "initializer_range": self.initializer_range,
-        }
 
 
 @keras.saving.register_keras_serializable(package="kerasbert")

@@ -2,6 +2,8 @@
 
 import keras
 
+from kerasbert.errors import check_integer
+
 
 @keras.saving.register_keras_serializable(package="kerasbert")
 class FirstToken(keras.layers.Layer):
@@ -36,31 +38,41 @@ class FirstToken(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="kerasbert")
-class LastAxisSqueeze(keras.layers.Layer):
-    """Drops a last axis of length 1 and keeps the Keras mask.
+class TakeFeature(keras.layers.Layer):
+    """Takes one number from the last axis and keeps the Keras mask.
+
+    Args:
+        index: which number.
+        **kwargs: arguments of `keras.layers.Layer`.
 
     Call arguments:
-        inputs: float tensor (B, L, 1).
+        inputs: float tensor (B, L, F) with F above `index`.
 
     Returns:
         Float tensor (B, L).
 
     Example:
-        >>> LastAxisSqueeze()(keras.ops.ones((2, 5, 1))).shape
+        >>> TakeFeature(1)(keras.ops.ones((2, 5, 3))).shape
         TensorShape([2, 5])
     """
 
-    def __init__(self, **kwargs):
+    def __init__(self, index, **kwargs):
         super().__init__(**kwargs)
+        check_integer("index", index, minimum=0)
         self.supports_masking = True
+        self.index = index
 
     def call(self, inputs):
-        """Returns `inputs` without its last axis."""
-        return inputs[..., 0]
+        """Returns one number per position."""
+        return inputs[..., self.index]
 
     def compute_output_shape(self, input_shape):
         """Drops the last axis."""
         return input_shape[:-1]
+
+    def get_config(self):
+        """Returns the arguments that rebuild this layer."""
+        return {**super().get_config(), "index": self.index}
 
 
 @keras.saving.register_keras_serializable(package="kerasbert")

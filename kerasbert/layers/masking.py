@@ -46,3 +46,39 @@ class AttentionMask(keras.layers.Layer):
     def get_config(self):
         """Returns the arguments that rebuild this layer."""
         return {**super().get_config(), "label": self.label}
+
+
+@keras.saving.register_keras_serializable(package="kerasbert")
+class PaddingMask(keras.layers.Layer):
+    """Marks the real tokens of models whose padding id is not 0.
+
+    Args:
+        pad_token_id: the id of padding.
+        **kwargs: arguments of `keras.layers.Layer`.
+
+    Call arguments:
+        inputs: int tensor (B, L) of token ids.
+
+    Returns:
+        Int tensor (B, L), 1 at real tokens and 0 at padding.
+
+    Example:
+        >>> PaddingMask(1)(keras.ops.array([[0, 7, 1]])).numpy().tolist()
+        [[1, 1, 0]]
+    """
+
+    def __init__(self, pad_token_id, **kwargs):
+        super().__init__(**kwargs)
+        self.pad_token_id = pad_token_id
+
+    def call(self, inputs):
+        """Returns the padding mask of a batch."""
+        return ops.cast(ops.not_equal(inputs, self.pad_token_id), "int32")
+
+    def compute_output_spec(self, inputs):
+        """Returns the symbolic mask for `inputs`."""
+        return keras.KerasTensor(inputs.shape, dtype="int32")
+
+    def get_config(self):
+        """Returns the arguments that rebuild this layer."""
+        return {**super().get_config(), "pad_token_id": self.pad_token_id}

@@ -21,7 +21,7 @@ class ALBERT(Encoder):
         if not self.config.projects_first:
             return super().embed(tokens, segments, padding)
         hidden = self.projection(self.embed_tokens(tokens, padding))  # (B, L, H)
-        return self.add_segments_and_positions(hidden, segments, padding)
+        return self.finish_embedding(hidden, segments, padding)
 
     def to_token_width(self, hidden):
         """Brings the transformed hidden state to the width E of the token table."""

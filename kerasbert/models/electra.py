@@ -1,9 +1,6 @@
 """ELECTRA: a small generator that replaces tokens, a discriminator that finds them."""
 
-import keras
-
 from kerasbert import activations
-from kerasbert.layers import LastAxisSqueeze
 from kerasbert.models.encoder import Encoder
 
 
@@ -17,32 +14,12 @@ class ELECTRA(Encoder):
     """
 
     family = "electra"
-    supported_heads = ("with_discriminator",)
+    supported_heads = ("with_discriminator", "with_classifier")
 
-    def make_heads(self, hidden):
-        """Returns the outputs of the heads that were asked for."""
-        if not self.options.with_discriminator:
-            return []
-        return [self.discriminator(hidden)]
-
-    def discriminator(self, hidden):
-        """Returns the replaced-token output (B, L)."""
-        activation = self.head_activation(
-            "with_discriminator", self.options.with_discriminator, default="sigmoid"
-        )
-        dense = self.dense(
-            "Discriminator-Dense",
-            self.config.hidden_size,
-            activation=activations.get(self.config.hidden_act),
-        )
-        score = self.dense("Discriminator-Prediction", 1, dtype="float32")(dense(hidden))
-        score = self.layer(LastAxisSqueeze, "Discriminator-Squeeze")(score)
-        return self.layer(
-            keras.layers.Activation,
-            "Discriminator-Activation",
-            activation=activation,
-            dtype="float32",
-        )(score)
+    def sequence_features(self, hidden):
+        """Returns what the classifier of whole texts sees (B, H)."""
+        # Hugging Face puts a GELU here whatever hidden_act says.
+        return self.first_token_features(hidden, activations.gelu_erf)
 
 
 class ELECTRAGenerator(Encoder):

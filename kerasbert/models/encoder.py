@@ -3,45 +3,21 @@
 Shapes: B batch, L length, V vocabulary, E embedding size, H hidden size.
 """
 
-from dataclasses import dataclass
-
 import keras
 
-from kerasbert import activations
-from kerasbert.errors import ConfigError
 from kerasbert.layers import (
     AttentionMask,
-    BiasAdd,
     Embedding,
     FeedForward,
-    FirstToken,
     PositionEmbedding,
     SelfAttention,
     TransformerBlock,
 )
 from kerasbert.layers.composite import truncated_normal
+from kerasbert.models.heads import Heads
 
 
-@dataclass(frozen=True, kw_only=True)
-class BuildOptions:
-    """What to build around the blocks; the arguments are those of `build_transformer_model`."""
-
-    with_pool: object = False
-    with_nsp: object = False
-    with_mlm: object = False
-    with_discriminator: object = False
-    with_classifier: object = False
-    num_labels: int | None = None
-    classifier_dropout: float = 0.1
-    with_mask_input: bool = False
-    hidden_states: bool = False
-    sequence_length: int | None = None
-    name: str | None = None
-    prefix: str = ""
-    dtype: object = None
-
-
-class Encoder:
+class Encoder(Heads):
     """Builds the functional Keras model of one encoder, top to bottom as in the BERT paper.
 
     Subclasses override the step in which they differ.
@@ -60,10 +36,9 @@ class Encoder:
     """
 
     family = None
-    supported_heads = ("with_pool", "with_nsp", "with_mlm")
 
     def __init__(self, config, options):
-        self._refuse_other_heads(options)
+        self.refuse_other_heads(options)
         self.config = config
         self.options = options
         self.layers = {}
@@ -124,7 +99,7 @@ class Encoder:
     def embed(self, tokens, segments, padding):
         """Returns the input (B, L, H) of the first block."""
         hidden = self.embed_tokens(tokens, padding)  # (B, L, E)
-        hidden = self.add_segments_and_positions(hidden, segments, padding)
+        hidden = self.finish_embedding(hidden, segments, padding)
         if self.config.has_projection:
             hidden = self.dense("Embedding-Mapping", self.config.hidden_size)(hidden)  # (B, L, H)
         return hidden
@@ -140,29 +115,42 @@ class Encoder:
         )
         return table(tokens, mask=padding)
 
-    def add_segments_and_positions(self, hidden, segments, padding):
+    def finish_embedding(self, hidden, segments, padding):
         """Adds segment and position vectors, then normalises and drops out."""
-        config = self.config
-        if segments is not None:
-            segment_table = self.layer(
-                Embedding,
-                "Embedding-Segment",
-                input_dim=config.type_vocab_size,
-                output_dim=config.norm_width,
-                embeddings_initializer=self.initializer,
-            )
-            # The sum keeps a Keras mask only if both of its terms have one.
-            vectors = segment_table(segments, mask=padding)
-            hidden = self.layer(keras.layers.Add, "Embedding-Token-Segment")([hidden, vectors])
+        hidden = self.add_segments(hidden, segments, padding)
+        hidden = self.add_positions(hidden, padding)
+        hidden = self.norm("Embedding-Norm")(hidden)
+        rate = self.config.hidden_dropout_prob
+        return self.layer(keras.layers.Dropout, "Embedding-Dropout", rate=rate)(hidden)
+
+    def add_segments(self, hidden, segments, padding):
+        """Adds the vectors of the segments, if the model has any."""
+        if segments is None:
+            return hidden
+        table = self.layer(
+            Embedding,
+            "Embedding-Segment",
+            input_dim=self.config.type_vocab_size,
+            output_dim=self.config.norm_width,
+            embeddings_initializer=self.initializer,
+        )
+        # The sum keeps a Keras mask only if both of its terms have one.
+        vectors = table(segments, mask=padding)
+        return self.layer(keras.layers.Add, "Embedding-Token-Segment")([hidden, vectors])
+
+    def add_positions(self, hidden, padding):
+        """Adds the vectors of the positions."""
         position = self.layer(
             PositionEmbedding,
             "Embedding-Position",
-            input_dim=config.max_position_embeddings,
-            initializer_range=config.initializer_range,
+            input_dim=self.config.max_position_embeddings,
+            initializer_range=self.config.initializer_range,
         )
-        hidden = self.norm("Embedding-Norm")(position(hidden))
-        rate = config.hidden_dropout_prob
-        return self.layer(keras.layers.Dropout, "Embedding-Dropout", rate=rate)(hidden)
+        return position(hidden, positions=self.positions(padding))
+
+    def positions(self, padding):
+        """Returns the position (B, L) of every token, or None if tokens just count up."""
+        return None
 
     def make_blocks(self):
         """Returns the block of every depth; depths that share one get the same object."""
@@ -206,48 +194,6 @@ class Encoder:
             "initializer_range": config.initializer_range,
         }
 
-    def make_heads(self, hidden):
-        """Returns the outputs of the heads that were asked for, as bert4keras orders them."""
-        options = self.options
-        outputs = []
-        if options.with_pool or options.with_nsp:
-            outputs.append(self.pooled(hidden))
-        if options.with_nsp:
-            outputs = [self.next_sentence(outputs[0])]
-        if options.with_mlm:
-            outputs.append(self.masked_lm(hidden))
-        return outputs
-
-    def pooled(self, hidden):
-        """Returns the pooled output (B, H)."""
-        activation = self.head_activation("with_pool", self.options.with_pool, default="tanh")
-        first = self.layer(FirstToken, "Pooler")(hidden)
-        dense = self.dense("Pooler-Dense", self.config.hidden_size, activation=activation)
-        return dense(first)
-
-    def next_sentence(self, pooled):
-        """Returns the next-sentence or sentence-order output (B, 2); 0 means in order."""
-        activation = self.head_activation("with_nsp", self.options.with_nsp, default="softmax")
-        return self.dense("NSP-Proba", 2, activation=activation, dtype="float32")(pooled)
-
-    def masked_lm(self, hidden):
-        """Returns the masked-LM output (B, L, V)."""
-        activation = self.head_activation("with_mlm", self.options.with_mlm, default="softmax")
-        transform = self.dense(
-            "MLM-Dense", self.config.norm_width, activation=activations.get(self.config.hidden_act)
-        )
-        hidden = self.norm("MLM-Norm")(transform(hidden))
-        logits = self.layers["Embedding-Token"](self.to_token_width(hidden), mode="dense")
-        logits = self.layer(BiasAdd, "MLM-Bias")(logits)
-        # In float32, so that a softmax over many thousand tokens keeps its small ones.
-        return self.layer(
-            keras.layers.Activation, "MLM-Activation", activation=activation, dtype="float32"
-        )(logits)
-
-    def to_token_width(self, hidden):
-        """Brings the transformed hidden state to the width E of the token table."""
-        return hidden
-
     # --- helpers ---
 
     @property
@@ -279,29 +225,3 @@ class Encoder:
     def norm(self, name):
         """Returns a layer normalisation with the configured epsilon."""
         return self.layer(keras.layers.LayerNormalization, name, epsilon=self.config.layer_norm_eps)
-
-    def _refuse_other_heads(self, options):
-        for option in ("with_pool", "with_nsp", "with_mlm", "with_discriminator"):
-            if getattr(options, option) and option not in self.supported_heads:
-                raise ConfigError(
-                    f"{option}={getattr(options, option)!r}, but the {self.family} family has no such "
-                    f"head.\nExpected one of: {', '.join(self.supported_heads)}."
-                )
-
-    def head_activation(self, option, value, default):
-        """Returns the activation function of a head from the option that switched it on."""
-        check_head(option, value)
-        return activations.get(default if isinstance(value, bool) else value)
-
-
-def check_head(option, value):
-    """Refuses what cannot be the value of an option that switches a head on.
-
-    Raises:
-        ConfigError: names the option and the value.
-    """
-    if not isinstance(value, bool | str) and not callable(value):
-        raise ConfigError(
-            f"{option}={value!r}.\nExpected True, False, the name of an activation such as "
-            "'linear', or a function."
-        )

@@ -37,9 +37,7 @@ class RoBERTa(Encoder):
 
     def positions(self, padding):
         """Returns the rows of the position table, which begin after that of padding."""
-        layer = self.layer(
-            PositionsOfTokens, "Position-Ids", pad_token_id=self.config.pad_token_id
-        )
+        layer = self.layer(PositionsOfTokens, "Position-Ids", pad_token_id=self.config.pad_token_id)
         return layer(padding)
 
     def mlm_transform_activation(self):

@@ -11,7 +11,12 @@ _KEY_OF_SYMBOL = {
     "P": "max_position_embeddings",
     "T": "type_vocab_size",
 }
-_OPTION_OF_HEAD = {"pooler": "with_pool", "nsp": "with_nsp", "mlm": "with_mlm", "discriminator": "with_discriminator"}
+_OPTION_OF_HEAD = {
+    "pooler": "with_pool",
+    "nsp": "with_nsp",
+    "mlm": "with_mlm",
+    "discriminator": "with_discriminator",
+}
 
 
 def check_family(family, match, source):

@@ -181,8 +181,10 @@ def relative_weights(layer):
 
 def _skip_tied(row, view, prefix, present):
     """A repeated variable matters only where the file has it and the model its head."""
-    return present is None or not view.has_layer(_HEAD_LAYERS[row.head]) or not (
-        set(row.names(prefix)) & present
+    return (
+        present is None
+        or not view.has_layer(_HEAD_LAYERS[row.head])
+        or not (set(row.names(prefix)) & present)
     )
 
 

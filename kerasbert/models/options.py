@@ -1,0 +1,63 @@
+"""What a user may ask to be built around the blocks."""
+
+from dataclasses import dataclass
+
+from kerasbert.errors import ConfigError, did_you_mean
+
+CLASSIFIERS = ("sequence", "token", "span")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildOptions:
+    """The arguments of `build_transformer_model` that shape the graph.
+
+    Attributes:
+        plain_classifier: whether the classifier of whole texts sees the first token as it is,
+            without the dense layer that the family otherwise has there; the checkpoint decides.
+    """
+
+    with_pool: object = False
+    with_nsp: object = False
+    with_mlm: object = False
+    with_discriminator: object = False
+    with_classifier: object = False
+    num_labels: int | None = None
+    classifier_activation: object = "softmax"
+    classifier_dropout: float = 0.1
+    plain_classifier: bool = False
+    with_mask_input: bool = False
+    hidden_states: bool = False
+    sequence_length: int | None = None
+    name: str | None = None
+    prefix: str = ""
+    dtype: object = None
+
+    @property
+    def classifier(self):
+        """The kind of classifier: one of `CLASSIFIERS`, or None.
+
+        Raises:
+            ConfigError: if `with_classifier` is neither a bool nor a known kind.
+        """
+        kind = "sequence" if self.with_classifier is True else self.with_classifier
+        if kind is False:
+            return None
+        if kind not in CLASSIFIERS:
+            raise ConfigError(
+                f"with_classifier={kind!r}.{did_you_mean(kind, CLASSIFIERS)}\n"
+                f"Expected True, False or one of: {', '.join(CLASSIFIERS)}."
+            )
+        return kind
+
+
+def check_head(option, value):
+    """Refuses what cannot be the value of an option that switches a head on.
+
+    Raises:
+        ConfigError: names the option and the value.
+    """
+    if not isinstance(value, bool | str) and not callable(value):
+        raise ConfigError(
+            f"{option}={value!r}.\nExpected True, False, the name of an activation such as "
+            "'linear', or a function."
+        )
