@@ -25,6 +25,12 @@ _COUNTS = (
     "inner_group_num",
     "sharing_groups",
 )
+_RATES = (
+    "hidden_dropout_prob",
+    "attention_probs_dropout_prob",
+    "initializer_range",
+    "layer_norm_eps",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,10 +94,8 @@ class ModelConfig:
             check_integer(key, getattr(self, key), minimum=1)
         for key in ("type_vocab_size", "pad_token_id"):
             check_integer(key, getattr(self, key), minimum=0)
-        for key in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
-            _check_real(key, getattr(self, key), low=0.0, high=1.0, low_allowed=True)
-        for key in ("initializer_range", "layer_norm_eps"):
-            _check_real(key, getattr(self, key), low=0.0, high=1.0, low_allowed=False)
+        for key in _RATES:
+            _check_real(key, getattr(self, key), low=0.0, high=1.0, low_allowed="dropout" in key)
         if self.hidden_size % self.num_attention_heads:
             raise ConfigError(
                 f"hidden_size={self.hidden_size} is not a multiple of "
@@ -105,6 +109,16 @@ class ModelConfig:
                     f"{key}={getattr(self, key)!r}.\nExpected one of: {', '.join(choices)}."
                 )
         self.sharing  # noqa: B018 - checks unshare and unshare_layers
+        self._use_plain_numbers()
+
+    def _use_plain_numbers(self):
+        """Turns numpy's numbers into Python's, which Keras and JSON insist on."""
+        for key in (*_COUNTS, "type_vocab_size", "pad_token_id"):
+            object.__setattr__(self, key, int(getattr(self, key)))
+        for key in _RATES:
+            object.__setattr__(self, key, float(getattr(self, key)))
+        if self.unshare_layers is not None:
+            object.__setattr__(self, "unshare_layers", tuple(map(int, self.unshare_layers)))
 
     @classmethod
     def from_dict(cls, values, family, source="the configuration"):

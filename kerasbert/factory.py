@@ -108,7 +108,7 @@ def build_transformer_model(
             request.match,
             strict=request.load["strict"],
             vocabulary=vocabulary,
-            fewer_layers="num_hidden_layers" in options,
+            fewer_layers=options.get("num_hidden_layers") is not None,
             notes=request.notes,
         )
         loader.plan()

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 from dataclasses import dataclass
+from numbers import Integral
 from pathlib import Path
 
 import keras
@@ -77,6 +78,7 @@ class Request:
             for key, value in resolve_aliases(values).items()
             if value is not None and (key not in _OPTIONS or key in _FILE_OPTIONS)
         }
+        _check_depth(from_file, given)
         merged = {**from_file, **resolve_aliases(given)}
         return cls(
             architecture=architecture,
@@ -164,7 +166,7 @@ def locate(config, checkpoint):
     Raises:
         ConfigError: if the folder holds no config file, or several.
     """
-    if not isinstance(config, str | os.PathLike):
+    if not isinstance(config, str | os.PathLike) or not os.fspath(config):
         return config, checkpoint
     folder = Path(os.path.expanduser(os.fspath(config)))
     if not folder.is_dir():
@@ -215,12 +217,30 @@ def _check_unsharing(architecture, given):
         )
 
 
+def _check_depth(from_file, given):
+    """Refuses to change the depth of grouped layers: the groups are counted from it."""
+    file_layers = from_file.get("num_hidden_layers")
+    layers = given.get("num_hidden_layers", file_layers)
+    groups = given.get("num_hidden_groups", from_file.get("num_hidden_groups", 1))
+    if file_layers is not None and layers != file_layers and groups != 1:
+        raise ConfigError(
+            f"num_hidden_layers={layers!r} was given for a configuration with {file_layers} layers "
+            f"in num_hidden_groups={groups!r}.\n"
+            "Expected the depth to stay as it is: another one would send layers to other groups.\n"
+            "Build the whole model and take kerasbert.hidden_state(model, k)."
+        )
+
+
 def _check_length(length, limit):
-    if length is not None and not (type(length) is int and 1 <= length <= limit):
+    if length is not None and not (_is_integer(length) and 1 <= length <= limit):
         raise ConfigError(
             f"sequence_length={length!r}.\nExpected an integer from 1 to "
             f"max_position_embeddings={limit}, or None for any length."
         )
+
+
+def _is_integer(value):
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def _check_dtype(dtype):

@@ -10,6 +10,7 @@ from kerasbert.tokenizers.alignment import align
 from kerasbert.tokenizers.sequences import (
     Sequence,
     assemble,
+    body_bounds,
     check_choices,
     check_length,
     check_text,
@@ -81,11 +82,21 @@ class TokenizerBase(ABC):
         """
 
     def tokens_to_ids(self, tokens):
-        """Returns the ids of a list of tokens, see `token_to_id`."""
+        """Returns the ids of a list of tokens, see `token_to_id`.
+
+        Example:
+            >>> tokenizer.tokens_to_ids(['[CLS]', '[SEP]'])
+            [101, 102]
+        """
         return [self.token_to_id(token) for token in tokens]
 
     def ids_to_tokens(self, ids):
-        """Returns the tokens of a list of ids, see `id_to_token`."""
+        """Returns the tokens of a list of ids, see `id_to_token`.
+
+        Example:
+            >>> tokenizer.ids_to_tokens([101, 102])
+            ['[CLS]', '[SEP]']
+        """
         return [self.id_to_token(i) for i in ids]
 
     @abstractmethod
@@ -254,8 +265,7 @@ class TokenizerBase(ABC):
         """Checks the arguments that `encode` and `encode_batch` share; returns the limit."""
         check_choices(pattern, truncate_from)
         starts = 2 if is_pair and pattern == "S*ES*E" else 1
-        ends = 2 if is_pair else 1
-        specials = starts * bool(self._token_start) + ends * bool(self._token_end)
+        specials = starts * bool(self._token_start) + (1 + is_pair) * bool(self._token_end)
         return check_length(maxlen, max_length, specials)
 
     def _special_ids(self):
@@ -267,18 +277,12 @@ class TokenizerBase(ABC):
         """Returns the ids of a string, or of a list of tokens."""
         if isinstance(text, (list, tuple)):
             check_tokens(text, place)
-            start, stop = self._bounds(text)
+            start, stop = body_bounds(text, self._token_start, self._token_end)
             ids = self.tokens_to_ids(text)
             return Sequence(ids[:start], ids[start:stop], ids[stop:])
         check_text(text, place)
         head, tail = self._special_ids()
         return Sequence(head, self._body_ids([text])[0], tail)
-
-    def _bounds(self, tokens):
-        """Returns where the tokens of the text start and stop among the special ones."""
-        stop = len(tokens)
-        start = int(stop > 0 and tokens[0] == self._token_start)
-        return start, stop - int(stop > start and tokens[-1] == self._token_end)
 
     # --- Tokens to text -----------------------------------------------------------------
 
@@ -332,14 +336,14 @@ class TokenizerBase(ABC):
             TokenizerError: If a token cannot come from `text`.
 
         Example:
-            >>> tokenizer.rematch('Éa 语', tokenizer.tokenize('Éa 语'))
-            [[], [0], [1], [3], []]
+            >>> tokenizer.rematch('É 语', tokenizer.tokenize('É 语'))
+            [[], [0], [2], []]
         """
         check_text(text, "text")
         check_tokens(tokens, "tokens")
         used = len(tokens)
         while used and tokens[used - 1] == self._token_pad:
             used -= 1
-        start, stop = self._bounds(tokens[:used])
+        start, stop = body_bounds(tokens[:used], self._token_start, self._token_end)
         spans = align(tokens[start:stop], self._pieces(text), self._is_marker, self._stem)
         return [[] for _ in tokens[:start]] + spans + [[] for _ in tokens[stop:]]

@@ -50,8 +50,8 @@ class SpTokenizer(TokenizerBase):
 
     Example:
         >>> tokenizer = SpTokenizer('30k-clean.model')
-        >>> tokenizer.tokenize('Hello café')
-        ['[CLS]', '▁hello', '▁cafe', '[SEP]']
+        >>> tokenizer.decode(tokenizer.encode('Hello café')[0])
+        'hello cafe'
     """
 
     def __init__(

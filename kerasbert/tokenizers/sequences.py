@@ -59,6 +59,12 @@ def assemble(first, second, maxlen, pattern, truncate_from):
     ]
 
 
+def body_bounds(tokens, token_start, token_end):
+    """Returns where the tokens of the text start and stop between the special ones."""
+    start = int(len(tokens) > 0 and tokens[0] == token_start)
+    return start, len(tokens) - int(len(tokens) > start and tokens[-1] == token_end)
+
+
 def lengths_to_keep(lengths, room):
     """Shares `room` among one or two bodies, taking from the longer one first.
 

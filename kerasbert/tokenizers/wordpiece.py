@@ -3,6 +3,7 @@
 import re
 from os import PathLike
 
+from tokenizers import Tokenizer as Engine
 from tokenizers.models import WordPiece
 from tokenizers.pre_tokenizers import WhitespaceSplit
 
@@ -14,7 +15,6 @@ from kerasbert.tokenizers.characters import TextRules
 from kerasbert.tokenizers.joining import join_tokens
 from kerasbert.tokenizers.sequences import check_id
 from kerasbert.tokenizers.vocab import check_ids, load_vocab
-from tokenizers import Tokenizer as Engine
 
 # Texts handed to `tokenizers` at once: enough to keep its threads busy, few enough that
 # the encodings of a large corpus, far bigger than its ids, are not all in memory.

@@ -84,8 +84,9 @@ def unread_encoder_variables(match, names, source):
     )
 
 
-def check_missing(match, absent, strangers, strict, source):
+def check_missing(loader, absent, strangers):
     """Refuses model variables that the file cannot fill."""
+    match, source = loader.match, loader.checkpoint.source
     encoder = sorted({edge.name for edge in absent if edge.row.head is None})
     if encoder:
         raise WeightMismatchError(
@@ -94,9 +95,11 @@ def check_missing(match, absent, strangers, strict, source):
             "asks for.\nCheck num_hidden_layers, num_hidden_groups, inner_group_num and "
             "embedding_size: is the config the one of this checkpoint?"
         )
-    if not strict:
+    if not loader.strict:
         return
     for head, option in _OPTION_OF_HEAD.items():
+        if head == "pooler" and loader.view.has_layer("NSP-Proba"):
+            option = "with_nsp"  # it stands on the pooler
         names = sorted({edge.name for edge in absent if edge.row.head == head})
         if names:
             raise WeightMismatchError(
@@ -142,6 +145,8 @@ def _likely_cause(loader, wrong):
         symbols = edge.row.dims.replace("W", "H" if config.projects_first else "E").split()
         shape = loader.checkpoint.shapes[edge.name]
         for symbol, length in zip(symbols, shape, strict=False):
+            if symbol == "E" and config.embedding_size == config.hidden_size:
+                symbol = "H"  # where no key tells them apart
             key = _KEY_OF_SYMBOL.get(symbol)
             if key and getattr(config, key) != length:
                 claims.setdefault(key, length)

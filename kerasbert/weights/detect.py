@@ -4,7 +4,12 @@ from dataclasses import dataclass
 
 from kerasbert.errors import WeightMismatchError, listing
 from kerasbert.weights.dialects import DIALECTS
-from kerasbert.weights.dialects.foreign import FOREIGN, GROUPED_KERNEL, OPTIMIZER_SLOT
+from kerasbert.weights.dialects.foreign import (
+    FOREIGN,
+    GROUPED_KERNEL,
+    KERAS_MADE,
+    OPTIMIZER_SLOT,
+)
 from kerasbert.weights.mapping import Dialect
 
 # What to pass as model= for a file of each family.
@@ -47,6 +52,8 @@ def detect(checkpoint, family=None):
     Raises:
         WeightMismatchError: if no dialect fits; says what the file seems to be.
     """
+    if any(KERAS_MADE[0].search(name) for name in checkpoint.shapes):
+        raise WeightMismatchError(_foreign(checkpoint, *KERAS_MADE[1:]))
     matches = [
         match
         for dialect in DIALECTS
@@ -86,15 +93,17 @@ def _match(shapes, dialect, prefix):
 
 def _unrecognised(checkpoint):
     names = sorted(name for name in checkpoint.shapes if not is_optimizer_slot(name))
-    wanted = "; ".join(sorted({dialect.title for dialect in DIALECTS}))
     for pattern, kind, advice in FOREIGN:
         if any(pattern.search(name) for name in names):
-            return f"{checkpoint.source} is {kind}.\nExpected one of: {wanted}.\n{advice}"
-    return (
-        f"{checkpoint.source} holds no encoder that kerasbert knows; its variables are: "
-        f"{listing(names) or 'none'}.\nExpected one of: {wanted}.\n"
-        "Pass the pre-trained checkpoint, with the names of the original code."
-    )
+            return _foreign(checkpoint, kind, advice)
+    kind = f"no encoder that kerasbert knows; its variables are: {listing(names) or 'none'}"
+    advice = "Pass the pre-trained checkpoint, with the names of the original code."
+    return _foreign(checkpoint, kind, advice)
+
+
+def _foreign(checkpoint, kind, advice):
+    wanted = "; ".join(sorted({dialect.title for dialect in DIALECTS}))
+    return f"{checkpoint.source} is {kind}.\nExpected one of: {wanted}.\n{advice}"
 
 
 def _refuse_grouped_kernels(checkpoint, match):

@@ -147,13 +147,18 @@ class Loader:
             for address in self.match.places
             if address.removeprefix(self.match.prefix) not in expected
         )
-        if not foreign:
-            return
-        if not self.fewer_layers:
+        beyond = [place for place in foreign if self._is_layer_beyond(place)]
+        if foreign != beyond:
             complaints.foreign_places(config, self.match, foreign, self.checkpoint.source)
         self.report.skipped_layers = [
-            name for name in sorted(self.match.known) if name.startswith(tuple(foreign))
+            name for name in sorted(self.match.known) if beyond and name.startswith(tuple(beyond))
         ]
+
+    def _is_layer_beyond(self, place):
+        """Whether a block of the file comes after the last layer that was asked for."""
+        layer = self.match.places[place][0]
+        beyond = layer is not None and layer >= self.view.config.num_hidden_layers
+        return self.fewer_layers and beyond
 
     def _account_for_variables(self):
         """Model variables without a name, or whose name the file lacks."""
@@ -161,7 +166,7 @@ class Loader:
         known = {id(edge.variable) for edge in self.edges}
         strangers = [weight.path for weight in self.model.weights if id(weight) not in known]
         self.report.missing = sorted({edge.path for edge in absent}) + strangers
-        complaints.check_missing(self.match, absent, strangers, self.strict, self.checkpoint.source)
+        complaints.check_missing(self, absent, strangers)
         self.edges = [edge for edge in self.edges if edge.name in self.checkpoint.shapes]
         for edge in self.edges:
             self.report.loaded.setdefault(edge.path, []).append(edge.name)

@@ -1,6 +1,7 @@
 """Keeps some rows of a vocabulary and appends averages of others."""
 
 from dataclasses import dataclass
+from math import isfinite
 from numbers import Integral, Real
 
 import numpy as np
@@ -37,7 +38,13 @@ class VocabularySelection:
                     "Expected 0, the id of [PAD]: models take id 0 for padding.\n"
                     "Put 0 first; load_vocab(..., simplified=True, startswith=['[PAD]', …]) does."
                 )
-        compounds = tuple(_compound(item) for item in compound_tokens or ())
+        compounds = compound_tokens if compound_tokens is not None else ()
+        if not isinstance(compounds, list | tuple):
+            raise ConfigError(
+                f"compound_tokens={compound_tokens!r}.\n"
+                "Expected a list whose items are lists of ids, or pairs of ids and weights."
+            )
+        compounds = tuple(_compound(item) for item in compounds)
         object.__setattr__(self, "keep_tokens", keep_tokens)
         object.__setattr__(self, "compound_tokens", compounds)
 
@@ -79,17 +86,15 @@ def _ids(values, argument):
 
 def _compound(item):
     if isinstance(item, tuple) and len(item) == 2 and not isinstance(item[0], Integral):
-        ids, weights = _ids(item[0], "compound_tokens"), list(item[1])
-        if (
-            len(weights) != len(ids)
-            or not all(isinstance(w, Real) for w in weights)
-            or not sum(weights)
-        ):
+        ids = _ids(item[0], "compound_tokens")
+        weights = tuple(item[1]) if isinstance(item[1], list | tuple | np.ndarray) else ()
+        numbers = all(isinstance(weight, Real) and isfinite(weight) for weight in weights)
+        if len(weights) != len(ids) or not numbers or not sum(weights):
             raise ConfigError(
-                f"compound_tokens holds {len(ids)} ids with the weights {weights!r}.\n"
-                "Expected one number per id, with a sum other than 0."
+                f"compound_tokens holds {len(ids)} ids with the weights {item[1]!r}.\n"
+                "Expected one finite number per id, with a sum other than 0."
             )
-        return ids, tuple(weights)
+        return ids, weights
     return _ids(item, "compound_tokens"), None
 
 

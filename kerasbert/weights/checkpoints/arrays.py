@@ -20,15 +20,23 @@ class ArrayCheckpoint:
     def __init__(self, arrays):
         self._arrays = {}
         for name, value in arrays.items():
-            array = np.asarray(value)
-            if not isinstance(name, str) or array.dtype.kind not in "biufV":
-                raise CheckpointError(
-                    f"checkpoint[{name!r}] is a {type(value).__name__} of dtype {array.dtype}.\n"
-                    "Expected a dict from variable names to arrays of numbers."
-                )
-            self._arrays[name] = array
+            self._arrays[name] = _as_array(name, value)
         self.shapes = {name: array.shape for name, array in self._arrays.items()}
 
     def read(self, name):
         """Returns the array called `name`."""
         return self._arrays[name]
+
+
+def _as_array(name, value):
+    try:
+        array = np.asarray(value)
+    except ValueError:  # a ragged list
+        array = np.array(value, dtype=object)
+    # Kind "V" are bfloat16 arrays, a type that numpy does not know by itself.
+    if not isinstance(name, str) or array.dtype.kind not in "biufV":
+        raise CheckpointError(
+            f"checkpoint[{name!r}] is a {type(value).__name__} of dtype {array.dtype}.\n"
+            "Expected a dict from variable names to arrays of numbers."
+        )
+    return array

@@ -41,9 +41,11 @@ def find_checkpoint(path):
             f"checkpoint is {path!r}, a {type(path).__name__}.\n"
             "Expected a path or a dict of arrays."
         )
+    if not os.fspath(path) or "\0" in os.fspath(path):
+        raise CheckpointError(
+            f"checkpoint={path!r}.\nExpected a path, neither empty nor with null bytes."
+        )
     path = Path(os.path.expanduser(os.fspath(path)))
-    if "\0" in str(path):
-        raise CheckpointError(f"checkpoint={str(path)!r}.\nExpected a path without null bytes.")
     if path.is_dir():
         return _in_folder(path)
     prefix = path
@@ -82,6 +84,8 @@ def _in_folder(folder):
             f"The folder {folder} holds a PyTorch or safetensors model, no TensorFlow checkpoint.\n"
             "Expected files NAME.index and NAME.data-00000-of-00001."
         )
+    for data in sorted(folder.glob("*.data-*-of-*")):
+        _check_complete(data.with_name(_DATA_SUFFIX.sub("", data.name)), data)
     raise CheckpointError(
         f"The folder {folder} holds no TensorFlow checkpoint.\n"
         "Expected files NAME.index and NAME.data-00000-of-00001."

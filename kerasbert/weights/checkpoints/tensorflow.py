@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import tempfile
 import uuid
 from pathlib import Path
 
@@ -31,7 +32,8 @@ class TensorFlowCheckpoint:
 
         self._tf_error = tf.errors.OpError
         with self._explained("open"):
-            self._reader = tf.train.load_checkpoint(prefix)
+            # Not tf.train.load_checkpoint: it looks into a folder of the same name instead.
+            self._reader = tf.compat.v1.train.NewCheckpointReader(self._plain_path(prefix))
             self.shapes = {
                 name: tuple(shape)
                 for name, shape in self._reader.get_variable_to_shape_map().items()
@@ -55,6 +57,18 @@ class TensorFlowCheckpoint:
         """
         with self._explained(f"read {name} from"):
             return self._reader.get_tensor(name)
+
+    def _plain_path(self, prefix):
+        """Returns a path to the same files that TensorFlow does not take for a pattern."""
+        if not set(prefix) & set("*?[]\\"):
+            return prefix
+        self._links = tempfile.TemporaryDirectory(prefix="kerasbert-")
+        folder, name = os.path.split(os.path.abspath(prefix))
+        for entry in Path(folder).iterdir():
+            if entry.name.startswith((f"{name}.index", f"{name}.data-")):
+                link = Path(self._links.name, f"model{entry.name.removeprefix(name)}")
+                link.symlink_to(entry)
+        return os.path.join(self._links.name, "model")
 
     def _check_size(self):
         # Found out now, not after half of the variables of a model have been overwritten.
@@ -107,7 +121,7 @@ def write_checkpoint(prefix, arrays):
     import tensorflow as tf
 
     prefix = Path(prefix)
-    temporary = prefix.with_name(f".{prefix.name}.{uuid.uuid4().hex}.tmp")
+    temporary = prefix.with_name(f".{uuid.uuid4().hex}.tmp")
     names = sorted(arrays)
     try:
         prefix.parent.mkdir(parents=True, exist_ok=True)

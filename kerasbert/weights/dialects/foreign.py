@@ -2,19 +2,23 @@
 
 import re
 
-# Pattern of a name, what the file is, what to do. The first match speaks.
+# For each: pattern of a name, what the file is, what to do. Names made by Keras are partly
+# Google's, so they are looked for first.
+KERAS_MADE = (
+    re.compile(
+        r"group_\d+_\d+/layer_\d+/inner_group_\d+/|/layer_normalization(_\d+)?/(gamma|beta)$"
+    ),
+    "an ALBERT checkpoint with names made by Keras, not by Google's code",
+    "Rename its variables to Google's and pass them as a dict of arrays.",
+)
+
 FOREIGN = tuple(
     (re.compile(pattern), kind, advice)
     for pattern, kind, advice in (
         (
-            r"(^|/)electra/embeddings/",
+            r"(^|/)(electra|generator)/(embeddings|encoder)/",
             "an ELECTRA checkpoint",
             "Its family is electra, which is none of the models of this version.",
-        ),
-        (
-            r"group_\d+_\d+/layer_\d+/inner_group_\d+/|/layer_normalization(_\d+)?/(gamma|beta)$",
-            "an ALBERT checkpoint with names made by Keras, not by Google's code",
-            "Rename its variables to Google's and pass them as a dict of arrays.",
         ),
         (
             r"^(bert|albert|electra)\.|^encoder\.layer\.\d|^embeddings\.word_embeddings\.",
