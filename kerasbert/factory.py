@@ -6,13 +6,15 @@ from kerasbert.models.albert import ALBERT, ALBERTUnshared
 from kerasbert.models.bert import BERT
 from kerasbert.models.electra import ELECTRA, ELECTRAGenerator
 from kerasbert.models.encoder import Encoder
+from kerasbert.models.roberta import DistilBERT, RoBERTa
 from kerasbert.request import Request, either, locate
 from kerasbert.weights.checkpoints import open_checkpoint
 from kerasbert.weights.detect import detect
 from kerasbert.weights.load import Loader
 from kerasbert.weights.vocabulary import VocabularySelection
 
-# The models by their names. RoBERTa-wwm and its like are BERTs that were trained longer.
+# The models by their names. RoBERTa-wwm and its like are BERTs that were trained longer; a
+# config of Hugging Face's says which is meant, see `_architecture`.
 MODELS = {
     "bert": BERT,
     "roberta": BERT,
@@ -20,6 +22,7 @@ MODELS = {
     "albert_unshared": ALBERTUnshared,
     "electra": ELECTRA,
     "electra_generator": ELECTRAGenerator,
+    "distilbert": DistilBERT,
 }
 
 
@@ -86,13 +89,13 @@ def build_transformer_model(
         >>> model = build_transformer_model(
         ...     "albert_config.json", "albert_model.ckpt", model="albert_unshared")
     """
-    architecture = _architecture(model)
     _check_application(application)
     config = either("config", config, config_path)
     checkpoint = either("checkpoint", checkpoint, checkpoint_path)
     config, checkpoint = locate(config, checkpoint)
 
     values, source = read_config(config)
+    architecture = _architecture(model, values)
     request = Request.from_arguments(architecture, values, options, source)
     if checkpoint is not None:
         checkpoint = open_checkpoint(checkpoint)
@@ -116,7 +119,9 @@ def build_transformer_model(
     return builder.model if return_keras_model else builder
 
 
-def _architecture(model):
+def _architecture(model, values):
+    if model == "roberta" and values.get("model_type") == "roberta":
+        return RoBERTa
     if isinstance(model, type) and issubclass(model, Encoder) and model.family:
         return model
     if isinstance(model, str) and model in MODELS:

@@ -17,13 +17,17 @@ from kerasbert.models.options import BuildOptions, check_head
 from kerasbert.weights import complaints
 from kerasbert.weights.detect import Match
 
-_CONFIG_KEYS = {field.name for field in dataclasses.fields(ModelConfig)} - {"family"} | set(ALIASES)
+_CONFIG_KEYS = {field.name for field in dataclasses.fields(ModelConfig)} - {
+    "family",
+    "forces_projection",
+} | set(ALIASES)
 _BUILD_KEYS = {field.name for field in dataclasses.fields(BuildOptions)} | {"with_sop"}
+_BUILD_KEYS -= {"plain_classifier"}
 _LOAD_DEFAULTS = {"strict": True, "verbose": 1}
 _VOCABULARY_KEYS = {"keep_tokens", "compound_tokens"}
 _OPTIONS = _BUILD_KEYS | _LOAD_DEFAULTS.keys() | _VOCABULARY_KEYS
 # What may stand in the config file too, as in bert4keras. Not dtype: there it tells of the file.
-_FILE_OPTIONS = {"with_pool", "with_nsp", "with_sop", "with_mlm"} | _VOCABULARY_KEYS
+_FILE_OPTIONS = {"with_pool", "with_nsp", "with_sop", "with_mlm", "num_labels"} | _VOCABULARY_KEYS
 
 _STYLES = {
     "albert_zh": "the early albert_zh (it has ln_type)",
@@ -101,11 +105,19 @@ class Request:
         if dialect.family == "albert":
             self._check_style(dialect, checkpoint.source)
             config["embedding_order"] = dialect.embedding_order
+            config["forces_projection"] = dialect.forces_projection
             table = checkpoint.shapes[match.prefix + dialect.required[0]]
             if config.get("embedding_size") is None and len(table) == 2:
                 config["embedding_size"] = table[1]
                 notes.append(f"embedding_size={table[1]} was taken from the file.")
-        return dataclasses.replace(self, config=config, match=match, notes=tuple(notes))
+        build = {**self.build, "plain_classifier": dialect.plain_classifier}
+        for row in dialect.top_rows:
+            names = [name for name in row.names(match.prefix) if name in checkpoint.shapes]
+            if row.ours in ("Classifier/bias", "Token-Classifier/bias") and names:
+                build.setdefault("num_labels", checkpoint.shapes[names[0]][0])
+        return dataclasses.replace(
+            self, config=config, build=build, match=match, notes=tuple(notes)
+        )
 
     def _check_style(self, dialect, checkpoint_source):
         style = config_style(self.config)
@@ -128,7 +140,9 @@ class Request:
 
     def build_options(self, config):
         """Returns the `BuildOptions`, checked."""
-        options = BuildOptions(**self.build)
+        labels = self.config.get("id2label")
+        build = {"num_labels": len(labels) if isinstance(labels, dict) else None, **self.build}
+        options = BuildOptions(**build)
         for key, kind in (("with_mask_input", bool), ("hidden_states", bool), ("prefix", str)):
             if not isinstance(getattr(options, key), kind):
                 raise ConfigError(f"{key}={getattr(options, key)!r}.\nExpected a {kind.__name__}.")

@@ -91,10 +91,11 @@ class Heads:
                 "Expected num_labels=, or a checkpoint or config that tells it."
             )
         check_integer("num_labels", labels, minimum=1)
+        name = "Token-Classifier"
         if self.options.classifier == "sequence":
-            hidden = self.sequence_features(hidden)  # (B, H)
+            name, hidden = "Classifier", self.sequence_features(hidden)  # (B, H)
         hidden = self.classifier_dropout(hidden)
-        logits = self.dense("Classifier", labels, dtype="float32")(hidden)
+        logits = self.dense(name, labels, dtype="float32")(hidden)
         # A single label is a score, as in regression; its softmax would always be 1.
         activation = "linear" if labels == 1 else self.options.classifier_activation
         activation = self.head_activation("classifier_activation", activation, default="softmax")
@@ -130,7 +131,7 @@ class Heads:
         return self.layer(keras.layers.Dropout, "Classifier-Dropout", rate=rate)(hidden)
 
     def float32_activation(self, name, activation):
-        """Returns an activation in float32: a softmax keeps its small values whatever the policy."""
+        """Returns an activation in float32, in which a softmax keeps its small values."""
         return self.layer(keras.layers.Activation, name, activation=activation, dtype="float32")
 
     def head_activation(self, option, value, default):

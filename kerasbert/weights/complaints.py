@@ -16,6 +16,7 @@ _OPTION_OF_HEAD = {
     "nsp": "with_nsp",
     "mlm": "with_mlm",
     "discriminator": "with_discriminator",
+    "classifier": "with_classifier",
 }
 
 

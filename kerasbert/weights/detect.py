@@ -18,6 +18,8 @@ MODELS_OF_FAMILY = {
     "albert": "model='albert' or model='albert_unshared'",
     "electra": "model='electra'",
     "electra_generator": "model='electra_generator'",
+    "roberta": "model='roberta'",
+    "distilbert": "model='distilbert'",
 }
 
 

@@ -98,6 +98,7 @@ class Dialect:
         prefixes: what may stand before the names.
         buffers: names without a number that the model would need, such as position ids.
         forces_projection: whether a projection exists even if E == H.
+        plain_classifier: see `BuildOptions`.
     """
 
     name: str
@@ -113,6 +114,7 @@ class Dialect:
     prefixes: tuple = ("", "module/")
     buffers: tuple = ()
     forces_projection: bool = False
+    plain_classifier: bool = False
 
     def address_pattern(self, prefix):
         """A regular expression for a name inside a block; captures the place and the rest."""

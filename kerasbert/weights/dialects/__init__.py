@@ -1,5 +1,6 @@
 """The name tables. Names of checkpoint variables stand in this folder and nowhere else."""
 
+from kerasbert.weights.dialects import huggingface
 from kerasbert.weights.dialects.albert_zh import ALBERT_ZH, ALBERT_ZH_UNSHARED
 from kerasbert.weights.dialects.electra import (
     ELECTRA,
@@ -17,4 +18,10 @@ DIALECTS = (
     ELECTRA,
     ELECTRA_GENERATOR_UNTIED,
     ELECTRA_GENERATOR,
+    huggingface.BERT,
+    huggingface.ROBERTA,
+    huggingface.ALBERT,
+    huggingface.ELECTRA,
+    huggingface.ELECTRA_GENERATOR,
+    huggingface.DISTILBERT,
 )

@@ -41,6 +41,7 @@ ELECTRA = Dialect(
     address="electra/encoder/layer_{layer}/",
     block_rows=BERT_BLOCK_ROWS,
     scopes=("electra/",),
+    plain_classifier=True,
 )
 
 ELECTRA_GENERATOR = Dialect(

@@ -6,6 +6,15 @@ the albert_tiny and albert_small "google" releases of albert_zh.
 
 from kerasbert.weights.mapping import Dialect, Row, dense, norm
 
+
+def _transposed(ours, theirs, dims):
+    """The rows of a fine-tuned head, whose weights BERT's scripts keep as [labels, width]."""
+    return (
+        Row(f"{ours}/kernel", f"{theirs}_weights", dims, "classifier", transpose=True),
+        Row(f"{ours}/bias", f"{theirs}_bias", dims.split()[0], "classifier"),
+    )
+
+
 SCOPES = ("bert/embeddings/", "bert/encoder/")
 
 HEAD_ROWS = (
@@ -15,6 +24,8 @@ HEAD_ROWS = (
     *dense("MLM-Dense", "cls/predictions/transform/dense", "H W", head="mlm"),
     *norm("MLM-Norm", "cls/predictions/transform/LayerNorm", "W", head="mlm"),
     Row("MLM-Bias/bias", "cls/predictions/output_bias", "V", "mlm", vocab=True),
+    *_transposed("Classifier", "output", "C H"),
+    *_transposed("Span-Classifier", "cls/squad/output", "2 H"),
 )
 
 EMBEDDING_ROWS = (

@@ -38,11 +38,13 @@ def _masked_lm(dense, norm, biases, decoder, dims):
     )
 
 
-def _classifiers(sequence=()):
-    """The rows of fine-tuned heads; `sequence` are those of a layer before the last."""
+def _classifiers(sequence=None):
+    """The rows of fine-tuned heads; `sequence` are those of texts, where they differ."""
+    if sequence is None:
+        sequence = _dense("Classifier", "classifier", "C H", "classifier", outside=True)
     return (
         *sequence,
-        *_dense("Classifier", "classifier", "C H", "classifier", outside=True),
+        *_dense("Token-Classifier", "classifier", "C H", "classifier", outside=True),
         *_dense("Span-Classifier", "qa_outputs", "2 H", "classifier", outside=True),
     )
 
@@ -212,7 +214,10 @@ DISTILBERT = _dialect(
             "H H",
         ),
         *_classifiers(
-            _dense("Classifier-Dense", "pre_classifier", "H H", "classifier", outside=True)
+            (
+                *_dense("Classifier-Dense", "pre_classifier", "H H", "classifier", outside=True),
+                *_dense("Classifier", "classifier", "C H", "classifier", outside=True),
+            )
         ),
     ),
     address="transformer.layer.{layer}.",
