@@ -40,7 +40,9 @@ def save_weights_as_checkpoint(model, prefix, verbose=1):
 
     Example:
         >>> paths = save_weights_as_checkpoint(model, "out/albert_model.ckpt")
+        Google ALBERT: ... variables written to out/albert_model.ckpt
         >>> again = build_transformer_model(paths["config"], paths["checkpoint"], model="albert")
+        Google ALBERT: ... variables loaded (out/albert_model.ckpt)
     """
     view = find_encoder(model)
     prefix = os.path.expanduser(os.fspath(prefix)).removesuffix(".index")
