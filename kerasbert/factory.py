@@ -88,6 +88,7 @@ def build_transformer_model(
     Example:
         >>> model = build_transformer_model(
         ...     "albert_config.json", "albert_model.ckpt", model="albert_unshared")
+        Google ALBERT: ... variables loaded, ... unused (albert_model.ckpt)
     """
     _check_application(application)
     config = either("config", config, config_path)

@@ -39,6 +39,7 @@ def load_weights_from_checkpoint(model, checkpoint, strict=True, verbose=1):
 
     Example:
         >>> report = load_weights_from_checkpoint(model, "albert_model.ckpt")
+        Google ALBERT: ... variables loaded, ... unused (albert_model.ckpt)
         >>> report.missing
         []
     """
@@ -56,7 +57,8 @@ def model_report(model):
         CheckpointError: if no checkpoint was loaded into this model object.
 
     Example:
-        >>> print(model_report(model))
+        >>> print(model_report(model).headline())
+        Google ALBERT: ... variables loaded, ...
     """
     report = getattr(model, _REPORT_ATTRIBUTE, None)
     if report is None:

@@ -40,7 +40,9 @@ def save_weights_as_checkpoint(model, prefix, verbose=1):
 
     Example:
         >>> paths = save_weights_as_checkpoint(model, "out/albert_model.ckpt")
+        Google ALBERT: ... variables written to out/albert_model.ckpt
         >>> again = build_transformer_model(paths["config"], paths["checkpoint"], model="albert")
+        Google ALBERT: ... variables loaded (out/albert_model.ckpt)
     """
     view = find_encoder(model)
     prefix = os.path.expanduser(os.fspath(prefix)).removesuffix(".index")
@@ -103,15 +105,16 @@ def _dialect_for(config):
 def _variables_without_name(model, view, found):
     """Paths of the variables that are not written; refuses those of the encoder itself."""
     named = {id(edge.variable) for edge in found}
+    owners = {edge.path.partition("/")[0] for edge in found}
     own = [
         weight.path
-        for layer in view.block_layers
-        for weight in layer.weights
+        for name in sorted(owners)
+        for weight in view.layer(name).weights
         if id(weight) not in named
     ]
     if own:
         raise WeightMismatchError(
-            f"{model.name!r} has variables in its blocks that no checkpoint format knows: "
+            f"{model.name!r} has variables in its layers that no checkpoint format knows: "
             f"{listing(own)}.\nExpected plain kernels, biases and norms.\n"
             "Merge LoRA or undo quantisation first, or save the model with model.save."
         )

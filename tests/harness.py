@@ -1,0 +1,220 @@
+"""What many tests share: one run over a layer, and one look at a refusal.
+
+    run_layer(LayerCase("bias", BiasAdd, {}, {"inputs": x}, {"bias": (16,)}), tmp_path)
+
+    with refused(ConfigError, "hidden_size", 30):
+        build_transformer_model(config)
+
+Weights are named by their paths relative to the layer, such as ``query/kernel``.
+"""
+
+import json
+import re
+import warnings
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from kerasbert.errors import KerasbertError
+
+# ---- refusals --------------------------------------------------------------------------------
+
+# What only a program that fell over says; a message of ours begins with none of it.
+_NOT_OURS = re.compile(
+    r"Traceback|Exception encountered|[A-Za-z]+Error:|NodeDef|\{\{node|device:CPU|object at 0x"
+)
+
+
+@contextmanager
+def refused(kind, *facts, cause=None):
+    """Expect an error of exactly this class of ours, whose message holds every fact.
+
+    Args:
+        kind: Class from ``kerasbert.errors``.
+        *facts: What the message has to contain, as ``str(fact)``.
+        cause: Class of the original exception, where there was one.
+    """
+    with pytest.raises(KerasbertError) as caught:
+        yield caught
+    error, message = caught.value, str(caught.value)
+    assert type(error) is kind, f"{type(error).__name__}: {message}"
+    lines = message.splitlines()
+    assert not _NOT_OURS.search(lines[0]), f"not a sentence of ours: {lines[0]}"
+    assert 2 <= len(lines) <= 6, f"what, what was expected, what to do; one line each: {message}"
+    absent = [str(fact) for fact in facts if str(fact) not in message]
+    assert not absent, f"the message does not say {absent}:\n{message}"
+    if cause is not None:
+        assert isinstance(error.__cause__, cause), f"chained: {error.__cause__!r}"
+
+
+def silent(function, *args, **kwargs):
+    """Call a function for which a warning to users is a failure."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        return function(*args, **kwargs)
+
+
+# ---- layers ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LayerCase:
+    """One layer with arguments and a batch for it."""
+
+    name: str
+    layer: type
+    arguments: dict
+    inputs: dict
+    """Tensors of the call, by argument name, as numpy arrays; the first is the layer's input."""
+    weights: dict
+    """{relative path: shape} of everything the layer stores."""
+    options: dict = field(default_factory=dict)
+    """Arguments of the call that are no tensors."""
+    flat: tuple = ()
+    """Weights on which the output does not depend: the bias of a key, which a softmax cancels."""
+
+    def make(self, **more):
+        """A new, unbuilt layer."""
+        return self.layer(**self.arguments, **more)
+
+    def call(self, layer, **inputs):
+        return layer(**(inputs or self.inputs), **self.options)
+
+    def symbolic(self, batch=None):
+        """Keras inputs for the tensors of the call, all but the last axis free."""
+        return {
+            name: keras.Input(
+                (*[None if n == value.shape[1] > 1 else n for n in value.shape[1:-1]],)
+                + ((value.shape[-1],) if value.dtype.kind == "f" else (None,)),
+                batch_size=batch,
+                dtype=str(value.dtype),
+            )
+            for name, value in self.inputs.items()
+        }
+
+    def shape(self):
+        """Shape of the layer's input."""
+        return next(iter(self.inputs.values())).shape
+
+    def __str__(self):
+        return self.name
+
+
+def weights_of(layer):
+    """{relative path: weight} of a layer."""
+    return {weight.path.rpartition(f"{layer.name}/")[2]: weight for weight in layer.weights}
+
+
+def fill(layer, seed=0):
+    """Give every weight new numbers: gammas around 1, kernels of deviation 1/sqrt(inputs)."""
+    rng = np.random.default_rng(seed)
+    for path, weight in sorted(weights_of(layer).items()):
+        shape = tuple(weight.shape)
+        deviation = 1 / np.sqrt(shape[0]) if len(shape) == 2 else 0.3
+        weight.assign(rng.normal(float("gamma" in path), deviation, shape))
+    return layer
+
+
+def to_numpy(tensor):
+    return np.asarray(ops.convert_to_numpy(ops.cast(tensor, "float32")))
+
+
+def check_config(case):
+    """The configuration survives JSON, and makes a layer that says the same of itself."""
+    layer = case.make(name="original")
+    again = case.layer.from_config(json.loads(json.dumps(layer.get_config())))
+    assert again.get_config() == layer.get_config()
+    written = json.loads(json.dumps(keras.saving.serialize_keras_object(layer)))
+    assert written["registered_name"] == f"kerasbert>{case.layer.__name__}"
+    restored = keras.saving.deserialize_keras_object(written)
+    assert type(restored) is case.layer
+    assert restored.get_config() == layer.get_config()
+
+
+def check_builds(case):
+    """Built by hand, by a symbolic call or by an eager one: the same weights, the same numbers."""
+    by_hand, symbolic, eager = case.make(), case.make(), case.make()
+    by_hand.build(case.shape())
+    assert by_hand.built
+    inputs = case.symbolic()
+    outputs = case.call(symbolic, **inputs)
+    case.call(eager)
+    fill(by_hand)
+    found = {path: tuple(weight.shape) for path, weight in weights_of(by_hand).items()}
+    assert found == case.weights
+    expected = to_numpy(case.call(by_hand))
+    for other in (symbolic, eager):
+        assert {path: tuple(w.shape) for path, w in weights_of(other).items()} == found
+        for path, weight in weights_of(other).items():
+            weight.assign(weights_of(by_hand)[path].value)
+        np.testing.assert_allclose(to_numpy(case.call(other)), expected, atol=1e-6, rtol=0)
+    model = keras.Model(list(inputs.values()), outputs)
+    np.testing.assert_allclose(
+        to_numpy(model(list(case.inputs.values()))), expected, atol=1e-6, rtol=0
+    )
+    assert any(n is None for n in outputs.shape), "batch and length stay free in a graph"
+
+
+def check_precision(case, policy, exact):
+    """Under a low precision: variables and outputs have its types, numbers stay close."""
+    layer = fill(_built(case.make(dtype=policy), case))
+    output = case.call(layer)
+    policy = keras.dtype_policies.get(policy)
+    kind = keras.backend.standardize_dtype(output.dtype)
+    assert kind in (policy.compute_dtype, "bool")
+    assert {weight.dtype for weight in layer.weights} <= {policy.variable_dtype}
+    spec = layer.compute_output_spec(
+        **{n: keras.KerasTensor(v.shape, str(v.dtype)) for n, v in case.inputs.items()},
+        **case.options,
+    )
+    assert (tuple(spec.shape), spec.dtype) == (tuple(output.shape), kind)
+    found = to_numpy(output)
+    assert np.isfinite(found).all()
+    tolerance = 0.06 if "bfloat16" in policy.compute_dtype else 0.01
+    assert np.abs(found - exact).max() <= tolerance * max(1.0, np.abs(exact).max())
+
+
+def check_saving(case, folder):
+    """Inside a functional model the layer is written and read back, bit for bit."""
+    inputs = case.symbolic()
+    layer = case.make(name="subject")
+    model = keras.Model(list(inputs.values()), case.call(layer, **inputs))
+    fill(layer)
+    path = folder / f"{case.name}.keras"
+    silent(model.save, path)
+    again = silent(keras.models.load_model, path)
+    assert type(again.get_layer("subject")) is case.layer
+    assert again.get_layer("subject").get_config() == layer.get_config()
+    for old, new in zip(model.weights, again.weights, strict=True):
+        np.testing.assert_array_equal(to_numpy(old), to_numpy(new))
+    batch = list(case.inputs.values())
+    np.testing.assert_array_equal(to_numpy(again(batch)), to_numpy(model(batch)))
+
+
+def check_gradients(case):
+    """One step of training moves every weight."""
+    inputs = case.symbolic()
+    layer = case.make()
+    model = keras.Model(list(inputs.values()), case.call(layer, **inputs))
+    fill(layer)
+    before = {path: to_numpy(weight) for path, weight in weights_of(layer).items()}
+    batch = list(case.inputs.values())
+    target = np.random.default_rng(3).normal(size=to_numpy(model(batch)).shape)
+    model.compile(keras.optimizers.SGD(1.0), "mse", run_eagerly=True, jit_compile=False)
+    model.train_on_batch(batch, target.astype("float32"))
+    still = [
+        path
+        for path, weight in weights_of(layer).items()
+        if path not in case.flat and np.abs(to_numpy(weight) - before[path]).max() < 1e-6
+    ]
+    assert not still, "no gradient reaches these"
+    assert {weight.path for weight in layer.trainable_weights} == {w.path for w in layer.weights}
+
+
+def _built(layer, case):
+    layer.build(case.shape())
+    return layer

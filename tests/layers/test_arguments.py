@@ -1,0 +1,56 @@
+"""Arguments that no layer can mean."""
+
+import numpy as np
+import pytest
+
+from harness import refused
+from kerasbert.errors import ConfigError
+from kerasbert.layers import Embedding, FeedForward, PositionEmbedding, SelfAttention
+
+H, INNER = 32, 64
+
+
+@pytest.mark.parametrize("heads", [3, 0, -4, 64, 2.0, "4", None])
+def test_wrong_number_of_heads(heads):
+    with refused(ConfigError, "num_heads", repr(heads)):
+        SelfAttention(heads).build((None, None, H))
+
+
+@pytest.mark.parametrize("value", [0, -1, "64", None, 6.5])
+def test_wrong_units(value):
+    # Keras' own sentence will do where it names argument and value.
+    with pytest.raises(ValueError, match=f"units.*{value}"):
+        FeedForward(value, "relu").build((None, None, H))
+
+
+@pytest.mark.parametrize("value", [-0.1, 1.5])
+def test_wrong_rates(value):
+    with pytest.raises(ValueError, match=f"rate.*{value}"):
+        FeedForward(INNER, "relu", rate=value).build((None, None, H))
+    with pytest.raises(ValueError, match=f"rate.*{value}"):
+        SelfAttention(4, attention_rate=value).build((None, None, H))
+
+
+def test_wrong_activation():
+    with refused(ConfigError, "gelu_tanh", "gelu_erf"):
+        FeedForward(INNER, "gelu")
+    with refused(ConfigError, "'relo'", "relu"):
+        FeedForward(INNER, "relo")
+    with refused(ConfigError, "7"):
+        FeedForward(INNER, 7)
+
+
+def test_wrong_mode():
+    with pytest.raises(ValueError, match=r"mode='bag'"):
+        Embedding(20, H)(np.array([[3]]), mode="bag")
+
+
+def test_more_positions_than_the_table_has():
+    with refused(ConfigError, "9", "8", "max_position_embeddings", "maxlen"):
+        PositionEmbedding(8)(np.zeros((1, 9, H), "float32"))
+
+
+@pytest.mark.parametrize("rows", [0, -3, "8"])
+def test_wrong_number_of_positions(rows):
+    with pytest.raises(ValueError, match=str(rows)):
+        PositionEmbedding(rows).build((None, None, H))
