@@ -7,6 +7,7 @@ from kerasbert.models.view import hidden_state
 from kerasbert.weights import (
     load_weights_from_checkpoint,
     model_report,
+    save_pretrained,
     save_weights_as_checkpoint,
 )
 
@@ -18,6 +19,7 @@ __all__ = [
     "layers",
     "load_weights_from_checkpoint",
     "model_report",
+    "save_pretrained",
     "save_weights_as_checkpoint",
     "unshare",
 ]

@@ -201,7 +201,7 @@ def _is_config(path):
         values = json.loads(path.read_text("utf-8-sig"))
     except (OSError, ValueError, RecursionError):
         return False
-    return isinstance(values, dict) and "hidden_size" in values
+    return isinstance(values, dict) and bool({"hidden_size", "n_layers"} & values.keys())
 
 
 def _one_sentence_head(build):

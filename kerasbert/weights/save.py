@@ -2,18 +2,36 @@
 
 import json
 import os
-import uuid
-from pathlib import Path
 
-import numpy as np
-
-from kerasbert.depth import groups_for_separate_layers
-from kerasbert.errors import CheckpointError, WeightMismatchError, listing
+from kerasbert.errors import CheckpointError, WeightMismatchError
 from kerasbert.models.view import find_encoder
 from kerasbert.weights.checkpoints import write_checkpoint
-from kerasbert.weights.dialects import ALBERT_ZH, ALBERT_ZH_UNSHARED, GOOGLE_ALBERT, GOOGLE_BERT
-from kerasbert.weights.load import to_numpy
+from kerasbert.weights.dialects import (
+    ALBERT_ZH,
+    ALBERT_ZH_UNSHARED,
+    ELECTRA,
+    ELECTRA_GENERATOR_UNTIED,
+    GOOGLE_ALBERT,
+    GOOGLE_BERT,
+)
+from kerasbert.weights.export import (
+    arrays_by_name,
+    config_of_file,
+    is_unshared,
+    refuse_inexpressible,
+    replacing,
+    summary,
+    variables_without_name,
+)
 from kerasbert.weights.mapping import edges
+
+# A generator is written by itself, so with embeddings of its own.
+_DIALECT_OF_FAMILY = {
+    "bert": GOOGLE_BERT,
+    "albert": GOOGLE_ALBERT,
+    "electra": ELECTRA,
+    "electra_generator": ELECTRA_GENERATOR_UNTIED,
+}
 
 
 def save_weights_as_checkpoint(model, prefix, verbose=1):
@@ -51,128 +69,63 @@ def save_weights_as_checkpoint(model, prefix, verbose=1):
             f"{prefix} is a folder.\nExpected a prefix, such as "
             f"{os.path.join(prefix, view.config.family + '_model.ckpt')}."
         )
-    config = _config_of_file(view.config)
+    config = config_of_file(view.config)
     dialect = _dialect_for(config)
-    _refuse_inexpressible(model, config, dialect)
+    refuse_inexpressible(
+        model,
+        dialect,
+        ("ln_type", config.ln_type, dialect.ln_types),
+        ("layer_norm_eps", config.layer_norm_eps, (1e-12,)),
+        ("forces_projection", config.forces_projection, (False,)),
+    )
     found = edges(view, dialect, "", config)
-    left_out = _variables_without_name(model, view, found)
-    write_checkpoint(prefix, _arrays_by_name(found, dialect))
+    left_out = variables_without_name(model, view, found)
+    write_checkpoint(prefix, arrays_by_name(found, dialect))
     config_path = f"{prefix.removesuffix('.ckpt')}_config.json"
-    _write_json(config_path, _keys_of_file(config))
+    with replacing(config_path) as temporary:
+        temporary.write_text(json.dumps(_keys_of_file(config), indent=2) + "\n", encoding="utf-8")
     if verbose:
-        also = (
-            f"; left out, as the format has no name for them: {listing(left_out)}"
-            if left_out
-            else ""
-        )
-        print(f"{dialect.title}: {len(found)} variables written to {prefix}{also}")
+        print(summary(dialect, found, left_out, prefix))
     return {"checkpoint": prefix, "config": config_path}
 
 
-def _refuse_inexpressible(model, config, dialect):
-    """Refuses what the original code would silently compute in another way."""
-    for key, value, possible in (
-        ("ln_type", config.ln_type, dialect.ln_types),
-        ("layer_norm_eps", config.layer_norm_eps, (1e-12,)),
-    ):
-        if value not in possible:
-            raise WeightMismatchError(
-                f"{model.name!r} has {key}={value!r}, which {dialect.title} cannot express.\n"
-                f"Expected one of: {listing(possible)}.\nSave it with model.save instead."
-            )
-
-
-def _config_of_file(config):
-    """The configuration with a group for every layer if some block was un-shared."""
-    untouched = config.unshare is None and config.unshare_layers is None
-    if config.family == "bert" or config.projects_first:
-        return config
-    groups = (
-        config.sharing_groups if untouched else groups_for_separate_layers(config.num_hidden_layers)
-    )
-    return config.replace(num_hidden_groups=groups)
-
-
 def _dialect_for(config):
-    if config.family == "bert":
-        return GOOGLE_BERT
-    if not config.projects_first:
-        return GOOGLE_ALBERT
-    untouched = config.unshare is None and config.unshare_layers is None
-    return ALBERT_ZH if untouched else ALBERT_ZH_UNSHARED
-
-
-def _variables_without_name(model, view, found):
-    """Paths of the variables that are not written; refuses those of the encoder itself."""
-    named = {id(edge.variable) for edge in found}
-    owners = {edge.path.partition("/")[0] for edge in found}
-    own = [
-        weight.path
-        for name in sorted(owners)
-        for weight in view.layer(name).weights
-        if id(weight) not in named
-    ]
-    if own:
+    if config.projects_first:
+        return ALBERT_ZH_UNSHARED if is_unshared(config) else ALBERT_ZH
+    if config.family not in _DIALECT_OF_FAMILY:
         raise WeightMismatchError(
-            f"{model.name!r} has variables in its layers that no checkpoint format knows: "
-            f"{listing(own)}.\nExpected plain kernels, biases and norms.\n"
-            "Merge LoRA or undo quantisation first, or save the model with model.save."
+            f"There is no original TF1 code of the {config.family} family.\n"
+            f"Expected one of: {', '.join(_DIALECT_OF_FAMILY)}.\nUse save_pretrained instead."
         )
-    return [weight.path for weight in model.weights if id(weight) not in named]
-
-
-def _arrays_by_name(found, dialect):
-    arrays, writers = {}, {}
-    for edge in found:
-        array = edge.row.convert(to_numpy(edge.variable))
-        if edge.name in arrays and arrays[edge.name].tobytes() != array.tobytes():
-            raise WeightMismatchError(
-                f"{writers[edge.name]} and {edge.path} differ, but {dialect.title} has one name "
-                f"for both: {edge.name}.\nExpected equal values.\n"
-                "Save the model with model.save instead."
-            )
-        arrays[edge.name] = np.ascontiguousarray(array)
-        writers.setdefault(edge.name, edge.path)
-    return arrays
+    return _DIALECT_OF_FAMILY[config.family]
 
 
 def _keys_of_file(config):
     """The keys that the original code reads, and ours for what it cannot express."""
+    gelu = "gelu_tanh" if config.family in ("bert", "albert") else "gelu_erf"
     keys = {
         "vocab_size": config.vocab_size,
         "hidden_size": config.hidden_size,
         "num_hidden_layers": config.num_hidden_layers,
         "num_attention_heads": config.num_attention_heads,
         "intermediate_size": config.intermediate_size,
-        # The tanh form is what the original code calls gelu; the erf form it refuses by name.
-        "hidden_act": "gelu" if config.hidden_act == "gelu_tanh" else config.hidden_act,
+        # What the original code calls gelu; the other form it refuses by its name.
+        "hidden_act": "gelu" if config.hidden_act == gelu else config.hidden_act,
         "hidden_dropout_prob": config.hidden_dropout_prob,
         "attention_probs_dropout_prob": config.attention_probs_dropout_prob,
         "max_position_embeddings": config.max_position_embeddings,
         "type_vocab_size": config.type_vocab_size,
         "initializer_range": config.initializer_range,
     }
-    if config.family == "albert":
+    if config.family != "bert":
         keys["embedding_size"] = config.embedding_size
     if config.projects_first:
         keys["ln_type"] = config.ln_type
     elif config.family == "albert":
         keys["num_hidden_groups"] = config.num_hidden_groups
         keys["inner_group_num"] = config.inner_group_num
-    if config.family == "albert" and (config.unshare or config.unshare_layers is not None):
+    if config.family == "albert" and is_unshared(config):
         keys["unshare"] = config.unshare
         keys["unshare_layers"] = config.unshare_layers
         keys["sharing_groups"] = config.sharing_groups
     return keys
-
-
-def _write_json(path, values):
-    temporary = Path(f"{path}.{uuid.uuid4().hex}.tmp")
-    try:
-        temporary.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
-        os.replace(temporary, path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise CheckpointError(
-            f"Cannot write the configuration {path}: {error}.\nCheck the folder and the disk."
-        ) from error

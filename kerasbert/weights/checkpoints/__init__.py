@@ -1,6 +1,7 @@
 """Checkpoint files as lazy mappings from a name to a shape, a dtype and a way to read."""
 
 from kerasbert.weights.checkpoints.arrays import ArrayCheckpoint
+from kerasbert.weights.checkpoints.huggingface import find_huggingface_file
 from kerasbert.weights.checkpoints.location import find_checkpoint
 from kerasbert.weights.checkpoints.tensorflow import TensorFlowCheckpoint, write_checkpoint
 
@@ -12,7 +13,8 @@ def open_checkpoint(checkpoint):
 
     Args:
         checkpoint: a dict from names to arrays, or a path: the prefix of a TensorFlow
-            checkpoint, its `.index` or `.data-…` file, or a folder that holds one.
+            checkpoint, its `.index` or `.data-…` file, a safetensors or PyTorch file or its
+            index of shards, or a folder that holds one of these.
 
     Returns:
         An object with `source`, `shapes` (dict from name to tuple) and `read(name)`.
@@ -22,4 +24,4 @@ def open_checkpoint(checkpoint):
     """
     if isinstance(checkpoint, dict):
         return ArrayCheckpoint(checkpoint)
-    return TensorFlowCheckpoint(find_checkpoint(checkpoint))
+    return find_huggingface_file(checkpoint) or TensorFlowCheckpoint(find_checkpoint(checkpoint))

@@ -13,7 +13,7 @@ import struct
 from pickle import UnpicklingError
 from typing import NamedTuple
 
-from kerasbert.weights.checkpoints.huggingface import STORED_DTYPES, width_of
+from kerasbert.weights.checkpoints.shards import MAX_AXES, STORED_DTYPES, width_of
 
 #: Bounds of one pickle. BERT-large has 390 tensors: 80 kB in 16,000 steps.
 MAX_BYTES = 8 << 20
@@ -21,7 +21,6 @@ MAX_STEPS = 300_000
 
 _MAX_LINE = 256
 _MAX_ARGUMENTS = 16
-_MAX_AXES = 32
 _KEY_TYPES = (str, int, float, bool, type(None))
 
 
@@ -46,6 +45,7 @@ class PickleStream:
         load_persistent: function from a persistent id to a value.
 
     Example:
+        >>> import io, pickle
         >>> PickleStream(io.BytesIO(pickle.dumps({"a": (1, 2.5)}, protocol=2))).load()
         {'a': (1, 2.5)}
 
@@ -279,7 +279,7 @@ class Tensor(NamedTuple):
 
 
 def _are_counts(values):
-    if type(values) is not tuple or len(values) > _MAX_AXES:
+    if type(values) is not tuple or len(values) > MAX_AXES:
         return False
     return all(type(value) is int and value >= 0 for value in values)
 

@@ -4,7 +4,7 @@ import json
 
 from safetensors import SafetensorError, safe_open
 
-from kerasbert.weights.checkpoints.huggingface import (
+from kerasbert.weights.checkpoints.shards import (
     MAX_HEADER,
     FileOrShards,
     Place,
@@ -88,10 +88,12 @@ class SafetensorsCheckpoint(FileOrShards):
         CheckpointError: see `FileOrShards`.
 
     Example:
-        >>> checkpoint = SafetensorsCheckpoint("bert-base-chinese/model.safetensors")
-        >>> checkpoint.shapes["bert.pooler.dense.bias"]
-        (768,)
-        >>> checkpoint.read("bert.pooler.dense.bias").dtype
+        >>> from safetensors.numpy import save_file
+        >>> save_file({"pooler.dense.bias": np.zeros(768, "float32")}, "pooler.safetensors")
+        >>> checkpoint = SafetensorsCheckpoint("pooler.safetensors")
+        >>> checkpoint.shapes
+        {'pooler.dense.bias': (768,)}
+        >>> checkpoint.read("pooler.dense.bias").dtype
         dtype('float32')
 
     Source: the section "Format" of the README of huggingface/safetensors.

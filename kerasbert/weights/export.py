@@ -1,0 +1,115 @@
+"""What the writers of all forms have in common."""
+
+import contextlib
+import os
+import uuid
+from pathlib import Path
+
+import numpy as np
+
+from kerasbert.depth import groups_for_separate_layers
+from kerasbert.errors import CheckpointError, WeightMismatchError, listing
+from kerasbert.weights.load import to_numpy
+
+
+def config_of_file(config):
+    """Returns the configuration with a group for every layer if some block was un-shared."""
+    if config.family != "albert" or config.projects_first:
+        return config
+    groups = config.sharing_groups
+    if is_unshared(config):
+        groups = groups_for_separate_layers(config.num_hidden_layers)
+    return config.replace(num_hidden_groups=groups)
+
+
+def is_unshared(config):
+    """Whether some block of an ALBERT has copies."""
+    return config.unshare is not None or config.unshare_layers is not None
+
+
+def refuse_inexpressible(model, dialect, *demands):
+    """Refuses what the readers of a form would silently compute in another way.
+
+    Args:
+        model: the Keras model.
+        dialect: the `Dialect` to write.
+        *demands: triples (key of the configuration, its value, the values possible there).
+
+    Raises:
+        WeightMismatchError: names the key and what it could be.
+    """
+    for key, value, possible in demands:
+        if value not in possible:
+            raise WeightMismatchError(
+                f"{model.name!r} has {key}={value!r}, which {dialect.title} cannot express.\n"
+                f"Expected one of: {listing(possible)}.\nSave it with model.save instead."
+            )
+
+
+def variables_without_name(model, view, found):
+    """Returns the paths of the variables that are not written.
+
+    Raises:
+        WeightMismatchError: if some belong to layers of the encoder, such as unmerged LoRA.
+    """
+    named = {id(edge.variable) for edge in found}
+    owners = {edge.path.partition("/")[0] for edge in found}
+    own = [
+        weight.path
+        for name in sorted(owners)
+        for weight in view.layer(name).weights
+        if id(weight) not in named
+    ]
+    if own:
+        raise WeightMismatchError(
+            f"{model.name!r} has variables in its layers that no checkpoint format knows: "
+            f"{listing(own)}.\nExpected plain kernels, biases and norms.\n"
+            "Merge LoRA or undo quantisation first, or save the model with model.save."
+        )
+    return [weight.path for weight in model.weights if id(weight) not in named]
+
+
+def arrays_by_name(found, dialect):
+    """Returns a dict from names to the arrays to write.
+
+    Raises:
+        WeightMismatchError: if two variables with different values have one name.
+    """
+    arrays, writers = {}, {}
+    for edge in found:
+        array = np.ascontiguousarray(edge.row.convert(to_numpy(edge.variable)))
+        if edge.name in arrays and arrays[edge.name].tobytes() != array.tobytes():
+            raise WeightMismatchError(
+                f"{writers[edge.name]} and {edge.path} differ, but {dialect.title} has one name "
+                f"for both: {edge.name}.\nExpected equal values.\n"
+                "Save the model with model.save instead."
+            )
+        arrays[edge.name] = array
+        writers.setdefault(edge.name, edge.path)
+    return arrays
+
+
+def summary(dialect, found, left_out, place):
+    """Returns one line that says what was written."""
+    also = f"; left out, as there is no name for them: {listing(left_out)}" if left_out else ""
+    return f"{dialect.title}: {len(found)} variables written to {place}{also}"
+
+
+@contextlib.contextmanager
+def replacing(path):
+    """Gives a temporary path that takes the place of `path` once it is written in full.
+
+    Raises:
+        CheckpointError: if it cannot be written; an old file stays as it is.
+    """
+    temporary = Path(f"{path}.{uuid.uuid4().hex}.tmp")
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    except OSError as error:
+        raise CheckpointError(
+            f"Cannot write {path}: {error}.\nAn earlier file of that name is untouched.\n"
+            "Check that the folder is writable and the disk not full."
+        ) from error
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,190 @@
+"""Writes a model in the form of Hugging Face transformers."""
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+
+from kerasbert.errors import WeightMismatchError
+from kerasbert.models.view import find_encoder
+from kerasbert.weights.dialects import huggingface
+from kerasbert.weights.export import (
+    arrays_by_name,
+    config_of_file,
+    refuse_inexpressible,
+    replacing,
+    summary,
+    variables_without_name,
+)
+from kerasbert.weights.mapping import edges
+
+_DIALECTS = {
+    dialect.family: dialect
+    for dialect in (
+        huggingface.BERT,
+        huggingface.ROBERTA,
+        huggingface.ALBERT,
+        huggingface.ELECTRA,
+        huggingface.ELECTRA_GENERATOR,
+        huggingface.DISTILBERT,
+    )
+}
+
+_CLASS_STEM = {
+    "bert": "Bert",
+    "roberta": "Roberta",
+    "albert": "Albert",
+    "electra": "Electra",
+    "electra_generator": "Electra",
+    "distilbert": "DistilBert",
+}
+
+# For each head, the layer that shows that the model has it, and the class for it there. The
+# first that is present names the class; with the sentence head beside it a masked-LM head
+# makes the pre-training model.
+_CLASS_OF_LAYER = (
+    ("Classifier", "ForSequenceClassification"),
+    ("Token-Classifier", "ForTokenClassification"),
+    ("Span-Classifier", "ForQuestionAnswering"),
+    ("Discriminator-Prediction", "ForPreTraining"),
+    ("MLM-Bias", "ForMaskedLM"),
+    ("NSP-Proba", "ForNextSentencePrediction"),
+)
+
+_ACTIVATION_NAMES = {"gelu_tanh": "gelu_new", "gelu_erf": "gelu", "swish": "silu"}
+
+_DISTILBERT_WORDS = {
+    "hidden_size": "dim",
+    "intermediate_size": "hidden_dim",
+    "num_hidden_layers": "n_layers",
+    "num_attention_heads": "n_heads",
+    "hidden_act": "activation",
+    "hidden_dropout_prob": "dropout",
+    "attention_probs_dropout_prob": "attention_dropout",
+}
+
+
+def save_pretrained(model, folder, verbose=1):
+    """Writes config.json and model.safetensors as transformers reads them.
+
+    A file is written under a temporary name first, so that a crash leaves the old one.
+
+    Args:
+        model: a Keras model that holds one encoder of kerasbert. Other layers of your own
+            have no name there and are left out; the printed line says so.
+        folder: where to write; made if needed.
+        verbose: 0 prints nothing, 1 one line.
+
+    Returns:
+        The path of the folder.
+
+    Raises:
+        WeightMismatchError: if transformers has no model of this kind.
+        CheckpointError: if the files cannot be written.
+
+    Example:
+        >>> save_pretrained(model, "out/hugging_face")
+        Hugging Face albert: ... variables written to out/hugging_face
+        'out/hugging_face'
+    """
+    view = find_encoder(model)
+    folder = Path(os.path.expanduser(os.fspath(folder)))
+    config = config_of_file(view.config)
+    dialect = _DIALECTS[config.family]
+    _refuse_other_architectures(model, config, dialect)
+    kind = _class_suffix(view)
+    prefix = dialect.prefixes[0] if kind != "Model" else ""
+    found = edges(view, dialect, prefix, config)
+    left_out = variables_without_name(model, view, found)
+    arrays = {**_identity_projection(config, dialect, prefix), **arrays_by_name(found, dialect)}
+    values = _config_values(config, _CLASS_STEM[config.family] + kind, view)
+    _write(folder, arrays, values)
+    if verbose:
+        print(summary(dialect, found, left_out, folder))
+    return str(folder)
+
+
+def _class_suffix(view):
+    present = [suffix for layer, suffix in _CLASS_OF_LAYER if view.has_layer(layer)]
+    if present[:2] == ["ForMaskedLM", "ForNextSentencePrediction"]:
+        return "ForPreTraining"
+    return present[0] if present else "Model"
+
+
+def _refuse_other_architectures(model, config, dialect):
+    # transformers has a layer norm epsilon of its own in the configuration, so any will do.
+    refuse_inexpressible(
+        model,
+        dialect,
+        ("ln_type", config.ln_type, dialect.ln_types),
+        ("embedding_order", config.embedding_order, (dialect.embedding_order,)),
+    )
+    for depth in dialect.depths(config):
+        size = config.num_hidden_layers / config.num_hidden_groups
+        if config.family == "albert" and int(depth.layer / size) != depth.group:
+            raise WeightMismatchError(
+                f"{model.name!r} has {config.num_hidden_layers} layers in "
+                f"{config.num_hidden_groups} groups, which transformers divides in another way.\n"
+                f"Expected layer {depth.layer} to be in group {depth.group} there too.\n"
+                "Write it with save_weights_as_checkpoint instead."
+            )
+
+
+def _identity_projection(config, dialect, prefix):
+    """The projection that transformers has even if E == H, where it must change nothing."""
+    if not dialect.forces_projection or config.has_projection:
+        return {}
+    values = {
+        "kernel": np.eye(config.hidden_size, dtype="float32"),
+        "bias": np.zeros(config.hidden_size, dtype="float32"),
+    }
+    return {
+        row.names(prefix)[0]: values[row.ours.rpartition("/")[2]]
+        for row in dialect.top_rows
+        if row.ours.startswith("Embedding-Mapping/")
+    }
+
+
+def _config_values(config, class_name, view):
+    values = {
+        "architectures": [class_name],
+        "model_type": config.family.removesuffix("_generator"),
+        "vocab_size": config.vocab_size,
+        "embedding_size": config.embedding_size,
+        "hidden_size": config.hidden_size,
+        "num_hidden_layers": config.num_hidden_layers,
+        "num_attention_heads": config.num_attention_heads,
+        "intermediate_size": config.intermediate_size,
+        "hidden_act": _ACTIVATION_NAMES.get(config.hidden_act, config.hidden_act),
+        "hidden_dropout_prob": config.hidden_dropout_prob,
+        "attention_probs_dropout_prob": config.attention_probs_dropout_prob,
+        "max_position_embeddings": config.max_position_embeddings,
+        "type_vocab_size": config.type_vocab_size,
+        "initializer_range": config.initializer_range,
+        "layer_norm_eps": config.layer_norm_eps,
+        "pad_token_id": config.pad_token_id,
+        "tie_word_embeddings": True,
+    }
+    if config.family == "albert":
+        values["num_hidden_groups"] = config.num_hidden_groups
+        values["inner_group_num"] = config.inner_group_num
+    for name in ("Classifier", "Token-Classifier"):
+        if view.has_layer(name):
+            labels = range(view.layer(name).units)
+            values["id2label"] = {str(index): f"LABEL_{index}" for index in labels}
+            values["label2id"] = {f"LABEL_{index}": index for index in labels}
+    if config.family == "distilbert":
+        values = {_DISTILBERT_WORDS.get(key, key): value for key, value in values.items()}
+    return values
+
+
+def _write(folder, arrays, values):
+    # Imported late: only those who write this form need it.
+    from safetensors.numpy import save_file
+
+    folder.mkdir(parents=True, exist_ok=True)
+    with replacing(folder / "model.safetensors") as temporary:
+        save_file(arrays, temporary, metadata={"format": "pt"})
+    with replacing(folder / "config.json") as temporary:
+        Path(temporary).write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
