@@ -2,8 +2,6 @@
 
 import json
 import os
-import uuid
-from pathlib import Path
 
 import numpy as np
 
@@ -56,9 +54,9 @@ def save_weights_as_checkpoint(model, prefix, verbose=1):
     _refuse_inexpressible(model, config, dialect)
     found = edges(view, dialect, "", config)
     left_out = _variables_without_name(model, view, found)
-    write_checkpoint(prefix, _arrays_by_name(found, dialect))
     config_path = f"{prefix.removesuffix('.ckpt')}_config.json"
-    _write_json(config_path, _keys_of_file(config))
+    text = json.dumps(_keys_of_file(config), indent=2) + "\n"
+    write_checkpoint(prefix, _arrays_by_name(found, dialect), texts={config_path: text})
     if verbose:
         also = (
             f"; left out, as the format has no name for them: {listing(left_out)}"
@@ -164,15 +162,3 @@ def _keys_of_file(config):
         keys["unshare_layers"] = config.unshare_layers
         keys["sharing_groups"] = config.sharing_groups
     return keys
-
-
-def _write_json(path, values):
-    temporary = Path(f"{path}.{uuid.uuid4().hex}.tmp")
-    try:
-        temporary.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
-        os.replace(temporary, path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise CheckpointError(
-            f"Cannot write the configuration {path}: {error}.\nCheck the folder and the disk."
-        ) from error
