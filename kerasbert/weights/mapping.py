@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 
 from kerasbert.depth import depth_plan
+from kerasbert.errors import WeightMismatchError
 
 
 @dataclass(frozen=True)
@@ -146,7 +147,8 @@ def edges(view, dialect, prefix, config=None):
         for row in dialect.block_rows:
             part, _, rest = row.ours.partition("/")
             layer_name = names[part][depth.index]
-            _add(found, view.layer(layer_name), layer_name, rest, place + row.theirs, row)
+            layer = _block_layer(view, layer_name)
+            _add(found, layer, layer_name, rest, place + row.theirs, row)
     return list(found.values())
 
 
@@ -157,6 +159,16 @@ def relative_weights(layer):
     """
     marker = f"{layer.name}/"
     return {weight.path.rpartition(marker)[2]: weight for weight in layer.weights}
+
+
+def _block_layer(view, name):
+    if not view.has_layer(name):
+        raise WeightMismatchError(
+            f"{view.model.name!r} has no layer {name!r}: it is only a part of its encoder.\n"
+            "Expected a model with all blocks.\n"
+            "Load or save the whole model, and cut it afterwards."
+        )
+    return view.layer(name)
 
 
 def _add(found, layer, layer_name, rest, name, row):
