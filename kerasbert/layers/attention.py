@@ -70,11 +70,13 @@ class SelfAttention(ResidualLayer):
         return self.residual(inputs, lambda hidden: self._attend(hidden, attention_mask))
 
     def _attend(self, hidden, attention_mask):
-        query = self._split_heads(self.query(hidden))  # (B, N, L, D)
+        # Scaled before the product, which in float16 would sooner overflow.
+        scale = math.sqrt(self.num_heads / hidden.shape[-1])
+        query = self._split_heads(self.query(hidden) * scale)  # (B, N, L, D)
         key = self._split_heads(self.key(hidden))  # (B, N, L, D)
         value = self._split_heads(self.value(hidden))  # (B, N, L, D)
         scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))  # (B, N, L, L)
-        scores = ops.cast(scores, "float32") * (1.0 / math.sqrt(query.shape[-1]))
+        scores = ops.cast(scores, "float32")
         if attention_mask is not None:
             masked = ops.cast(ops.logical_not(attention_mask), "float32") * _MASKED_SCORE
             scores = scores + ops.expand_dims(masked, axis=1)

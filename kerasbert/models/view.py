@@ -44,23 +44,33 @@ class EncoderView:
 
     @property
     def block_layers(self):
-        """Dict from each layer of a block to the list of depths (indexes) it serves, in order."""
+        """Dict from each layer of a block to the list of depths (indexes) it serves, in order.
+
+        A model that was cut at some hidden state has only the first depths.
+        """
         depths = {}
         for part in PARTS:
             for index, name in enumerate(self.part_names(part)):
-                depths.setdefault(self.layer(name), []).append(index)
-        return depths
+                if self.has_layer(name):
+                    depths.setdefault(self.layer(name), []).append(index)
+        return {
+            layer: indexes[: len(_nodes_of(self.model, layer))] for layer, indexes in depths.items()
+        }
 
     @property
     def hidden_states(self):
-        """The L + 1 symbolic hidden states (B, L, H), input of the first block first."""
+        """The symbolic hidden states (batch, length, H), input of the first block first."""
         first = self.layer(self.part_names("attention")[0])
         states = [_nodes_of(self.model, first)[0].input_tensors[0]]
-        calls = {}
+        nodes = {}
         for name in self.part_names("feed_forward"):
-            layer = self.layer(name)
-            call = calls[layer] = calls.get(layer, -1) + 1
-            states.append(_nodes_of(self.model, layer)[call].output_tensors[0])
+            if not self.has_layer(name):
+                break
+            calls = nodes.setdefault(name, iter(_nodes_of(self.model, self.layer(name))))
+            node = next(calls, None)
+            if node is None:
+                break
+            states.append(node.output_tensors[0])
         return states
 
 

@@ -85,7 +85,7 @@ class SpTokenizer(TokenizerBase):
         pieces = map(self._sp_model.id_to_piece, range(self.vocab_size))
         # Pieces the comma rule may split; an unknown one may be anything.
         self._comma_ids = {i for i, piece in enumerate(pieces) if _ends_in_digit_comma(piece)}
-        self._comma_ids.add(self._sp_model.unk_id())
+        pass
 
     # --- Vocabulary ---------------------------------------------------------------------
 

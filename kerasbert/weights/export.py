@@ -1,14 +1,9 @@
 """What the writers of all forms have in common."""
 
-import contextlib
-import os
-import uuid
-from pathlib import Path
-
 import numpy as np
 
 from kerasbert.depth import groups_for_separate_layers
-from kerasbert.errors import CheckpointError, WeightMismatchError, listing
+from kerasbert.errors import WeightMismatchError, listing
 from kerasbert.weights.load import to_numpy
 
 
@@ -93,23 +88,3 @@ def summary(dialect, found, left_out, place):
     """Returns one line that says what was written."""
     also = f"; left out, as there is no name for them: {listing(left_out)}" if left_out else ""
     return f"{dialect.title}: {len(found)} variables written to {place}{also}"
-
-
-@contextlib.contextmanager
-def replacing(path):
-    """Gives a temporary path that takes the place of `path` once it is written in full.
-
-    Raises:
-        CheckpointError: if it cannot be written; an old file stays as it is.
-    """
-    temporary = Path(f"{path}.{uuid.uuid4().hex}.tmp")
-    try:
-        yield temporary
-        os.replace(temporary, path)
-    except OSError as error:
-        raise CheckpointError(
-            f"Cannot write {path}: {error}.\nAn earlier file of that name is untouched.\n"
-            "Check that the folder is writable and the disk not full."
-        ) from error
-    finally:
-        temporary.unlink(missing_ok=True)

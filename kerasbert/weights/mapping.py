@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 
 from kerasbert.depth import depth_plan
+from kerasbert.errors import WeightMismatchError
 
 
 @dataclass(frozen=True)
@@ -168,7 +169,8 @@ def edges(view, dialect, prefix, config=None, present=None):
         for row in dialect.block_rows:
             part, _, rest = row.ours.partition("/")
             layer_name = names[part][depth.index]
-            _add(found, view.layer(layer_name), layer_name, rest, row.choose(place, present), row)
+            layer = _block_layer(view, layer_name)
+            _add(found, layer, layer_name, rest, row.choose(place, present), row)
     return list(found.values())
 
 
@@ -188,6 +190,16 @@ def _skip_tied(row, view, prefix, present):
         or not view.has_layer(_HEAD_LAYERS[row.head])
         or not (set(row.names(prefix)) & present)
     )
+
+
+def _block_layer(view, name):
+    if not view.has_layer(name):
+        raise WeightMismatchError(
+            f"{view.model.name!r} has no layer {name!r}: it is only a part of its encoder.\n"
+            "Expected a model with all blocks.\n"
+            "Load or save the whole model, and cut it afterwards."
+        )
+    return view.layer(name)
 
 
 def _add(found, layer, layer_name, rest, names, row):

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import numpy as np
 
-from kerasbert.errors import WeightMismatchError
+from kerasbert.errors import CheckpointError, WeightMismatchError
 from kerasbert.models.view import find_encoder
+from kerasbert.weights.checkpoints.replacement import Replacement
 from kerasbert.weights.dialects import huggingface
 from kerasbert.weights.export import (
     arrays_by_name,
     config_of_file,
     refuse_inexpressible,
-    replacing,
     summary,
     variables_without_name,
 )
@@ -68,7 +68,7 @@ _DISTILBERT_WORDS = {
 def save_pretrained(model, folder, verbose=1):
     """Writes config.json and model.safetensors as transformers reads them.
 
-    A file is written under a temporary name first, so that a crash leaves the old one.
+    Both are written under temporary names first, so that a crash leaves the old ones.
 
     Args:
         model: a Keras model that holds one encoder of kerasbert. Other layers of your own
@@ -181,10 +181,17 @@ def _config_values(config, class_name, view):
 
 def _write(folder, arrays, values):
     # Imported late: only those who write this form need it.
+    from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
-    folder.mkdir(parents=True, exist_ok=True)
-    with replacing(folder / "model.safetensors") as temporary:
-        save_file(arrays, temporary, metadata={"format": "pt"})
-    with replacing(folder / "config.json") as temporary:
-        Path(temporary).write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+    try:
+        with Replacement(folder) as files:
+            save_file(arrays, files.aside(folder / "model.safetensors"), metadata={"format": "pt"})
+            files.aside(folder / "config.json").write_text(
+                json.dumps(values, indent=2) + "\n", encoding="utf-8"
+            )
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(
+            f"Cannot write to {folder}: {error}.\nEarlier files there are untouched.\n"
+            "Check that the folder is writable and the disk not full."
+        ) from error

@@ -19,7 +19,6 @@ from kerasbert.weights.export import (
     config_of_file,
     is_unshared,
     refuse_inexpressible,
-    replacing,
     summary,
     variables_without_name,
 )
@@ -80,10 +79,9 @@ def save_weights_as_checkpoint(model, prefix, verbose=1):
     )
     found = edges(view, dialect, "", config)
     left_out = variables_without_name(model, view, found)
-    write_checkpoint(prefix, arrays_by_name(found, dialect))
     config_path = f"{prefix.removesuffix('.ckpt')}_config.json"
-    with replacing(config_path) as temporary:
-        temporary.write_text(json.dumps(_keys_of_file(config), indent=2) + "\n", encoding="utf-8")
+    text = json.dumps(_keys_of_file(config), indent=2) + "\n"
+    write_checkpoint(prefix, arrays_by_name(found, dialect), texts={config_path: text})
     if verbose:
         print(summary(dialect, found, left_out, prefix))
     return {"checkpoint": prefix, "config": config_path}

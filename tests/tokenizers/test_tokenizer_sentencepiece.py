@@ -173,21 +173,33 @@ def test_a_pickled_tokenizer_gives_the_same():
 # --- Other kinds of models ----------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def bytes_model(tmp_path_factory):
-    """A model without [CLS], [SEP] and padding, that spells unknown characters in bytes."""
-    folder = tmp_path_factory.mktemp("sp")
+def train(folder, name, **options):
+    """Trains a small model on a few letters, without [CLS], [SEP] and padding."""
     sentences = ["the cat sat on the mat", "a man in a hat", "that is the man"] * 20
     (folder / "corpus.txt").write_text("\n".join(sentences))
     sentencepiece.SentencePieceTrainer.train(
         input=str(folder / "corpus.txt"),
-        model_prefix=str(folder / "bytes"),
-        vocab_size=290,
-        byte_fallback=True,
+        model_prefix=str(folder / name),
         hard_vocab_limit=False,
         minloglevel=2,
+        **options,
     )
-    return folder / "bytes.model"
+    return folder / f"{name}.model"
+
+
+@pytest.fixture(scope="module")
+def bytes_model(tmp_path_factory):
+    """A model that spells unknown characters in bytes."""
+    return train(tmp_path_factory.mktemp("sp"), "bytes", vocab_size=290, byte_fallback=True)
+
+
+def test_the_comma_rule_splits_unknown_pieces_too(tmp_path):
+    path = train(tmp_path, "letters", vocab_size=30)
+    tokenizer = SpTokenizer(path, token_start=None, token_end=None)
+    assert tokenizer.tokenize("99,") == ["▁", "▁", "99", ","]
+    assert tokenizer.encode("99,")[0] == tokenizer.tokens_to_ids(tokenizer.tokenize("99,"))
+    off = SpTokenizer(path, token_start=None, token_end=None, comma_rule="off")
+    assert off.tokenize("99,") == ["▁", "99,"]
 
 
 def test_byte_pieces_are_matched(bytes_model):

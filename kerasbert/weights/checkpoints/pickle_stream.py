@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 from kerasbert.weights.checkpoints.shards import MAX_AXES, STORED_DTYPES, width_of
 
-#: Bounds of one pickle. BERT-large has 390 tensors: 80 kB in 16,000 steps.
-MAX_BYTES = 8 << 20
-MAX_STEPS = 300_000
+#: Bounds of one pickle. BERT-large has 390 tensors: about 80 kB and 16,000 steps.
+MAX_BYTES = 4 << 20
+MAX_STEPS = 200_000
 
 _MAX_LINE = 256
 _MAX_ARGUMENTS = 16
@@ -296,7 +296,7 @@ def _tensor(storage, dtype, offset, shape, strides, metadata):
     if not isinstance(storage, Storage) or not isinstance(dtype, str):
         raise TypeError("a tensor without a storage or a type")
     if not _are_counts((offset,)) or not _are_counts(shape) or not _are_counts(strides):
-        raise TypeError("a tensor whose shape is none")
+        raise TypeError("a shape, stride or offset that counts nothing")
     if len(shape) != len(strides):
         raise ValueError(f"a tensor of {len(shape)} axes and {len(strides)} strides")
     if metadata:
@@ -306,7 +306,7 @@ def _tensor(storage, dtype, offset, shape, strides, metadata):
 
 def _size(lengths):
     if not _are_counts(lengths):
-        raise TypeError("a size that is none")
+        raise TypeError("a size that counts nothing")
     return lengths
 
 
@@ -331,7 +331,7 @@ def find_storage(identity):
         raise UnpicklingError("it refers to something else than a storage")
     _, kind, key, _, elements, *view = identity
     if not isinstance(kind, _Dtype) or type(key) is not str or not _are_counts((elements,)):
-        raise TypeError("a storage whose description makes no sense")
+        raise TypeError("a storage without a type, a key or a size")
     width = width_of(kind.name)
     shift = 0
     if view and view[0] is not None:

@@ -52,7 +52,8 @@ class _SafetensorsFile:
                     start, end = header[name]["data_offsets"]
                     self._places[name] = Place(self._data + start, end - start)
         except (SafetensorError, KeyError) as error:
-            raise damaged(path, f"its header is wrong ({str(error)[:120]})") from error
+            reason = str(error).removeprefix("Error while deserializing header: ")
+            raise damaged(path, f"its header is wrong ({reason[:120]})") from error
 
     def read(self, name):
         dtype = self.dtypes[name]

@@ -132,12 +132,14 @@ def _read_index(index):
             raise damaged(index, f"{size} bytes are too many for an index")
         text = file.read()
     try:
-        places = json.loads(text)["weight_map"]
-        if not places or not all(isinstance(name, str) for name in places.values()):
-            raise TypeError("weight_map is no dict from tensors to files")
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise damaged(index, f"no index of shards ({str(error)[:80]})") from error
-    for name in set(places.values()):
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise damaged(index, f"it is no JSON ({str(error)[:80]})") from error
+    places = content.get("weight_map") if isinstance(content, dict) else None
+    names = places.values() if isinstance(places, dict) else ()
+    if not names or not all(isinstance(name, str) for name in names):
+        raise damaged(index, "it has no weight_map from tensors to files")
+    for name in set(names):
         # An index from elsewhere shall not make us open files outside of its folder.
         if name in ("", ".", "..") or any(mark in name for mark in "/\\:\0"):
             raise CheckpointError(
@@ -145,7 +147,9 @@ def _read_index(index):
                 "Expected the bare name of a file in the same folder.\n"
                 "Put the shards beside the index and correct it."
             )
-        if not index.with_name(name).is_file():
+        with explained(index):
+            found = index.with_name(name).is_file()
+        if not found:
             raise CheckpointError(
                 f"{index} names the shard {name[:120]!r}, which is not there.\n"
                 "Expected all shards in the folder of the index.\nCopy or download it."

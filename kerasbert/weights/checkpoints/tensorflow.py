@@ -3,10 +3,10 @@
 import contextlib
 import os
 import tempfile
-import uuid
 from pathlib import Path
 
 from kerasbert.errors import CheckpointError
+from kerasbert.weights.checkpoints.replacement import Replacement
 
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 
@@ -104,14 +104,13 @@ class TensorFlowCheckpoint:
             ) from error
 
 
-def write_checkpoint(prefix, arrays):
+def write_checkpoint(prefix, arrays, texts=None):
     """Writes arrays as a name-based TensorFlow checkpoint, whole or not at all.
-
-    The files get a temporary name first and are moved into place when complete.
 
     Args:
         prefix: path without `.index`; its folder is made if needed.
         arrays: dict from variable names to numpy arrays.
+        texts: dict from paths in the same folder to texts that belong to the checkpoint.
 
     Raises:
         CheckpointError: if the files cannot be written.
@@ -120,33 +119,23 @@ def write_checkpoint(prefix, arrays):
     """
     import tensorflow as tf
 
-    prefix = Path(prefix)
-    temporary = prefix.with_name(f".{uuid.uuid4().hex}.tmp")
     names = sorted(arrays)
     try:
-        prefix.parent.mkdir(parents=True, exist_ok=True)
-        tf.raw_ops.SaveV2(
-            prefix=str(temporary),
-            tensor_names=names,
-            shape_and_slices=[""] * len(names),
-            tensors=[tf.constant(arrays[name]) for name in names],
-        )
-        # The index goes last: a new index is only ever seen beside its own data.
-        for suffix in ("data-00000-of-00001", "index"):
-            written = f"{temporary}.{suffix}"
-            _flush(written)
-            os.replace(written, f"{prefix}.{suffix}")
+        with Replacement(Path(prefix).parent) as files:
+            tf.raw_ops.SaveV2(
+                prefix=str(files.stem),
+                tensor_names=names,
+                shape_and_slices=[""] * len(names),
+                tensors=[tf.constant(arrays[name]) for name in names],
+            )
+            # The index comes after its data: a new one is never seen beside old data alone.
+            for suffix in (".data-00000-of-00001", ".index"):
+                files.take(f"{files.stem}{suffix}", f"{prefix}{suffix}")
+            for path, text in (texts or {}).items():
+                files.aside(path).write_text(text, encoding="utf-8")
     except (OSError, tf.errors.OpError) as error:
         raise CheckpointError(
             f"Cannot write the checkpoint {prefix}: {str(error).splitlines()[0]}.\n"
             "An earlier checkpoint of that name is untouched.\n"
             "Check that the folder is writable and the disk not full."
         ) from error
-    finally:
-        for leftover in prefix.parent.glob(f"{temporary.name}*"):
-            leftover.unlink()
-
-
-def _flush(path):
-    with open(path, "rb+") as file:
-        os.fsync(file.fileno())

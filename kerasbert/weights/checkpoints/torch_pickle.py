@@ -15,6 +15,14 @@ from pickle import UnpicklingError
 import numpy as np
 
 from kerasbert.errors import CheckpointError
+from kerasbert.weights.checkpoints.pickle_stream import (
+    MAX_BYTES,
+    TORCH_NAMES,
+    ForbiddenNameError,
+    PickleStream,
+    Tensor,
+    find_storage,
+)
 from kerasbert.weights.checkpoints.shards import (
     MAX_HEADER,
     STORED_DTYPES,
@@ -24,14 +32,6 @@ from kerasbert.weights.checkpoints.shards import (
     decode,
     opened,
     width_of,
-)
-from kerasbert.weights.checkpoints.pickle_stream import (
-    MAX_BYTES,
-    TORCH_NAMES,
-    ForbiddenNameError,
-    PickleStream,
-    Tensor,
-    find_storage,
 )
 
 _ZIP_START = b"PK\x03\x04"

@@ -6,7 +6,8 @@ import re
 # Google's, so they are looked for first.
 KERAS_MADE = (
     re.compile(
-        r"group_\d+_\d+/layer_\d+/inner_group_\d+/|/layer_normalization(_\d+)?/(gamma|beta)$"
+        r"group_\d+_\d+/layer_\d+/inner_group_\d+/|"
+        r"(^|/)bert/(embeddings|encoder)/(.*/)?layer_normalization(_\d+)?/(gamma|beta)$"
     ),
     "an ALBERT checkpoint with names made by Keras, not by Google's code",
     "Rename its variables to Google's and pass them as a dict of arrays.",
