@@ -12,6 +12,7 @@ VERSION = re.search(
 
 EXAMPLES = ["matplotlib>=3.7", "snownlp==0.12.3", "tqdm>=4.60"]
 TEST = ["hypothesis>=6.80", "pytest>=7.4", "ruff>=0.6"]
+PARITY = ["torch", "transformers>=4.40"]
 
 setup(
     name="kerasbert",
@@ -30,7 +31,7 @@ setup(
         "tensorflow>=2.18",
         "tokenizers>=0.20",
     ],
-    extras_require={"examples": EXAMPLES, "test": TEST + EXAMPLES},
+    extras_require={"examples": EXAMPLES, "test": TEST + EXAMPLES, "parity": PARITY},
     classifiers=[
         "License :: OSI Approved :: Apache Software License",
         "Programming Language :: Python :: 3",
