@@ -11,6 +11,8 @@ import os
 from dataclasses import dataclass
 from numbers import Real
 
+import numpy as np
+
 from kerasbert import activations
 from kerasbert.depth import BlockSharing, depth_plan
 from kerasbert.errors import ConfigError, check_integer, listing
@@ -168,7 +170,7 @@ class ModelConfig:
         if missing:
             raise ConfigError(
                 f"Missing in {source}: {', '.join(missing)}.\n"
-                f"Found the keys: {listing(sorted(map(str, values))) or 'none'}.\n"
+                f"Found the keys: {listing(sorted(map(str, values.keys() - {'embedding_order'}))) or 'none'}.\n"
                 "Pass the config file that belongs to the checkpoint, or give the values "
                 "as keyword arguments."
             )
@@ -254,8 +256,10 @@ def read_config(config):
         with open(path, encoding="utf-8-sig") as file:
             values = json.load(file)
     except FileNotFoundError as error:
+        swapped = os.path.exists(f"{path}.index")
         raise ConfigError(
-            f"No such config file: {path}.\nExpected a JSON file such as bert_config.json."
+            f"No such config file: {path}.\nExpected a JSON file such as bert_config.json.\n"
+            + ("It is a checkpoint: are config and checkpoint swapped?" if swapped else "Check it.")
         ) from error
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(
@@ -307,7 +311,7 @@ def _family_defaults(values, family):
         "inner_group_num": _or_default(values.get("inner_group_num"), 1),
         "sharing_groups": _or_default(values.get("sharing_groups"), groups),
         "unshare_layers": tuple(unshare_layers)
-        if isinstance(unshare_layers, list)
+        if isinstance(unshare_layers, list | range | np.ndarray)
         else unshare_layers,
     }
     for key in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
@@ -342,6 +346,6 @@ def _check_real(key, value, low, high, low_allowed):
     if not fine or not (low < value < high or (low_allowed and value == low)):
         bound = "at least" if low_allowed else "above"
         raise ConfigError(
-            f"{key}={value!r} (a {type(value).__name__}).\n"
+            f"{key}={value!r} (of type {type(value).__name__}).\n"
             f"Expected a number {bound} {low:g} and below {high:g}."
         )

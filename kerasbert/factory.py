@@ -106,7 +106,7 @@ def build_transformer_model(
             request.match,
             strict=request.load["strict"],
             vocabulary=vocabulary,
-            fewer_layers=options.get("num_hidden_layers") is not None,
+            asked_for=request.asked_for,
             notes=request.notes,
         )
         loader.plan()

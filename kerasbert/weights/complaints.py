@@ -11,7 +11,7 @@ _KEY_OF_SYMBOL = {
     "P": "max_position_embeddings",
     "T": "type_vocab_size",
 }
-_OPTION_OF_HEAD = {"pooler": "with_pool", "nsp": "with_nsp", "mlm": "with_mlm"}
+_OPTION_OF_HEAD = {"pooler": "with_pool", "nsp": "with_nsp (with_sop)", "mlm": "with_mlm"}
 
 
 def check_family(family, match, source):
@@ -94,7 +94,7 @@ def check_missing(loader, absent, strangers):
         return
     for head, option in _OPTION_OF_HEAD.items():
         if head == "pooler" and loader.view.has_layer("NSP-Proba"):
-            option = "with_nsp"  # it stands on the pooler
+            option = "with_nsp (with_sop)"  # it stands on the pooler
         names = sorted({edge.name for edge in absent if edge.row.head == head})
         if names:
             raise WeightMismatchError(
@@ -120,6 +120,8 @@ def check_shapes(loader):
             kept = (loader.vocabulary.size(found[0]) if found else 0, *found[1:])
         expected = tuple(edge.variable.shape)
         expected = expected[::-1] if edge.row.transpose else expected
+        if edge.row.dims.startswith("P ") and loader.fewer_positions and found:
+            kept = (min(found[0], expected[0]), *found[1:])
         if kept != expected and edge.name not in seen:
             seen[edge.name] = edge
             wrong.append(f"{edge.name} is {found} in the file, {expected} in the model")

@@ -78,19 +78,21 @@ class Loader:
         match: what `detect` found.
         strict: see `load_weights_from_checkpoint`.
         vocabulary: `VocabularySelection` for the rows marked `vocab`.
-        fewer_layers: whether the user asked for fewer layers than the file has.
+        asked_for: keys of the configuration that came as keyword arguments: fewer layers or
+            positions than the file has are then no mistake.
         notes: sentences for the report.
     """
 
     def __init__(
-        self, model, checkpoint, match, strict=True, vocabulary=None, fewer_layers=False, notes=()
+        self, model, checkpoint, match, strict=True, vocabulary=None, asked_for=(), notes=()
     ):
         self.model = model
         self.checkpoint = checkpoint
         self.match = match
         self.strict = strict
         self.vocabulary = vocabulary or VocabularySelection()
-        self.fewer_layers = fewer_layers
+        self.fewer_layers = "num_hidden_layers" in asked_for
+        self.fewer_positions = "max_position_embeddings" in asked_for
         self.view = find_encoder(model)
         self.report = LoadReport(checkpoint.source, match.dialect.title, notes=list(notes))
 
@@ -203,6 +205,8 @@ class Loader:
 
     def _value(self, edge, array):
         array = self.vocabulary.apply(array) if edge.row.vocab else array
+        if edge.row.dims.startswith("P ") and self.fewer_positions:
+            array = array[: edge.variable.shape[0]]
         return edge.row.convert(array)
 
     def _check_equal_names(self):
