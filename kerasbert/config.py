@@ -166,11 +166,12 @@ class ModelConfig:
             ConfigError: if a key is missing, contradictory or cannot be honoured.
         """
         values = resolve_aliases(values)
+        found = listing(sorted(map(str, values.keys() - {"embedding_order"})))
         missing = [key for key in _REQUIRED if values.get(key) is None]
         if missing:
             raise ConfigError(
                 f"Missing in {source}: {', '.join(missing)}.\n"
-                f"Found the keys: {listing(sorted(map(str, values.keys() - {'embedding_order'}))) or 'none'}.\n"
+                f"Found the keys: {found or 'none'}.\n"
                 "Pass the config file that belongs to the checkpoint, or give the values "
                 "as keyword arguments."
             )
