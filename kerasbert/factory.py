@@ -110,7 +110,7 @@ def build_transformer_model(
             notes=request.notes,
         )
         loader.plan()
-        loader.run(request.load["verbose"], keep_backup=False)
+        loader.run(request.load["verbose"], try_first=False)
     return builder.model if return_keras_model else builder
 
 

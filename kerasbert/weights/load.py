@@ -20,7 +20,7 @@ _REPORT_ATTRIBUTE = "load_report"
 def load_weights_from_checkpoint(model, checkpoint, strict=True, verbose=1):
     """Loads a TensorFlow checkpoint into a model that is already built.
 
-    If anything does not fit, the model keeps the weights it had.
+    If the file does not fit or is damaged, the model keeps the weights it had.
 
     Args:
         model: a Keras model that holds one encoder of kerasbert, possibly with layers of
@@ -46,7 +46,7 @@ def load_weights_from_checkpoint(model, checkpoint, strict=True, verbose=1):
     checkpoint = open_checkpoint(checkpoint)
     loader = Loader(model, checkpoint, detect(checkpoint), strict=strict)
     loader.plan()
-    return loader.run(verbose, keep_backup=True)
+    return loader.run(verbose, try_first=True)
 
 
 def model_report(model):
@@ -107,26 +107,24 @@ class Loader:
         self._account_for_names()
         complaints.check_shapes(self)
 
-    def run(self, verbose, keep_backup):
-        """Reads every name once and fills its variables.
+    def run(self, verbose, try_first):
+        """Reads every name and fills its variables.
 
         Args:
             verbose: see `load_weights_from_checkpoint`.
-            keep_backup: whether to put old values back if a read fails midway.
+            try_first: whether to read the whole file once before touching the model, so that a
+                damaged file leaves the model as it was. A backup of the old weights would do
+                too, but takes the memory of a second model.
         """
         self._check_equal_names()
-        backup = {}
-        try:
-            for name, targets in self._by_name().items():
-                array = self.checkpoint.read(name)
-                for edge in targets:
-                    if keep_backup:
-                        backup.setdefault(edge.path, (edge.variable, edge.variable.numpy()))
-                    edge.variable.assign(self._value(edge, array))
-        except BaseException:
-            for variable, value in backup.values():
-                variable.assign(value)
-            raise
+        targets = self._by_name()
+        if try_first:
+            for name in targets:
+                self.checkpoint.read(name)
+        for name, edges_of_name in targets.items():
+            array = self.checkpoint.read(name)
+            for edge in edges_of_name:
+                edge.variable.assign(self._value(edge, array))
         setattr(self.model, _REPORT_ATTRIBUTE, self.report)
         self._speak(verbose)
         return self.report
