@@ -59,6 +59,7 @@ _COUNTS = (
     "inner_group_num",
     "sharing_groups",
 )
+_SEQUENCES = (list, range, np.ndarray)
 _RATES = (
     "hidden_dropout_prob",
     "attention_probs_dropout_prob",
@@ -258,9 +259,9 @@ def read_config(config):
             values = json.load(file)
     except FileNotFoundError as error:
         swapped = os.path.exists(f"{path}.index")
+        hint = "\nIt is a checkpoint: are config and checkpoint swapped?" if swapped else ""
         raise ConfigError(
-            f"No such config file: {path}.\nExpected a JSON file such as bert_config.json.\n"
-            + ("It is a checkpoint: are config and checkpoint swapped?" if swapped else "Check it.")
+            f"No such config file: {path}.\nExpected a JSON file such as bert_config.json.{hint}"
         ) from error
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(
@@ -300,7 +301,7 @@ def _family_defaults(values, family):
     """The fields whose default or meaning depends on the family and the origin of the file."""
     origin_is_hugging_face = bool(_HUGGING_FACE_KEYS & values.keys())
     groups = _or_default(values.get("num_hidden_groups"), 1)
-    unshare_layers = values.get("unshare_layers")
+    layers = values.get("unshare_layers")
     unset = {
         "family": family,
         "hidden_act": activations.canonical_name(
@@ -311,9 +312,7 @@ def _family_defaults(values, family):
         "num_hidden_groups": groups,
         "inner_group_num": _or_default(values.get("inner_group_num"), 1),
         "sharing_groups": _or_default(values.get("sharing_groups"), groups),
-        "unshare_layers": tuple(unshare_layers)
-        if isinstance(unshare_layers, list | range | np.ndarray)
-        else unshare_layers,
+        "unshare_layers": tuple(layers) if isinstance(layers, _SEQUENCES) else layers,
     }
     for key in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
         unset[key] = _or_default(values.get(key), 0.0)
