@@ -1,8 +1,7 @@
 """Model configuration: one frozen object for the whole family, checked once.
 
-Everything that depends on where a configuration came from is decided here: which GELU
-"gelu" means, the LayerNorm epsilon, where normalisation and the embedding projection
-stand, and which block serves which depth.
+What depends on where a configuration came from is decided here: which GELU "gelu" means,
+and where normalisation and the embedding projection stand.
 """
 
 import dataclasses
