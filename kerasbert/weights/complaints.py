@@ -19,7 +19,8 @@ def check_family(family, match, source):
     dialect = match.dialect
     if dialect.family != family:
         raise WeightMismatchError(
-            f"{source} is a {dialect.title} checkpoint, but model= asks for the {family} family.\n"
+            f"{source} is a checkpoint of {dialect.title}, but model= asks for the {family} "
+            "family.\n"
             f"Expected a checkpoint of the {family} family.\n"
             f"Pass {MODELS_OF_FAMILY[dialect.family]}, with the config file that belongs to it."
         )
@@ -30,8 +31,9 @@ def check_architecture(config, match, source):
     dialect = match.dialect
     if dialect.embedding_order != config.embedding_order:
         raise WeightMismatchError(
-            f"{source} is a {dialect.title} checkpoint (embedding_order={dialect.embedding_order!r}"
-            f"), but the model was built with embedding_order={config.embedding_order!r}.\n"
+            f"{source} is a checkpoint of {dialect.title} "
+            f"(embedding_order={dialect.embedding_order!r}), but the model was "
+            f"built with embedding_order={config.embedding_order!r}.\n"
             "Expected the architecture of the early albert_zh and of Google's ALBERT not to be "
             "mixed.\nPass the checkpoint to build_transformer_model, which decides by the file."
         )
