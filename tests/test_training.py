@@ -53,10 +53,11 @@ def classifier(encoder, **compile_options):
 @pytest.mark.backends
 @each_model
 def test_fit_lowers_the_loss(kind, model):
-    network = classifier(build(kind, model, with_pool=True))
+    # One of them compiled, as fit is by default.
+    network = classifier(build(kind, model, with_pool=True), run_eagerly=EAGER and model != "bert")
     ids, segments, labels = batch_and_labels()
-    history = network.fit([ids, segments], labels, batch_size=4, epochs=30, verbose=0).history
-    assert history["loss"][-1] < 0.5 * history["loss"][0]
+    history = network.fit([ids, segments], labels, batch_size=4, epochs=8, verbose=0).history
+    assert history["loss"][-1] < 0.6 * history["loss"][0]
 
 
 @pytest.mark.backends
@@ -92,7 +93,8 @@ def test_dropout_of_the_config(rate):
 
 
 def test_training_compiled_by_xla():
-    network = classifier(build("google_albert", "albert", with_pool=True), jit_compile=True)
+    config = tiny_config("google_albert", num_hidden_layers=1)
+    network = classifier(build("google_albert", "albert", config, with_pool=True), jit_compile=True)
     ids, segments, labels = batch_and_labels()
     losses = [network.train_on_batch([ids, segments], labels)[0] for _ in range(8)]
     assert losses[-1] < losses[0]
@@ -163,9 +165,9 @@ def test_the_gradient_of_a_shared_block_is_the_sum_of_its_copies():
     ids, segments, _ = batch_and_labels(size=4)
     moved = []
     for model in ("albert", "albert_unshared"):
-        config = tiny_config("google_albert", **NO_DROPOUT)
+        config = tiny_config("google_albert", num_hidden_layers=2, **NO_DROPOUT)
         made = with_squares(
-            build("google_albert", model, config, **HEADS), keras.optimizers.SGD(0.01)
+            build("google_albert", model, config, with_pool=True), keras.optimizers.SGD(0.01)
         )
         for part in ("FeedForward", "SelfAttention"):
             blocks = [layer for layer in made.layers if layer.name.endswith(part)]
@@ -179,7 +181,7 @@ def test_the_gradient_of_a_shared_block_is_the_sum_of_its_copies():
         for blocks, before in moved
     ]
     for (shared,), copies in zip(moved[:2], moved[2:], strict=True):
-        assert len(copies) == 3
+        assert len(copies) == 2
         for delta, parts in zip(shared, zip(*copies, strict=True), strict=True):
             np.testing.assert_allclose(delta, sum(parts), atol=1e-5, rtol=0)
 
@@ -302,7 +304,7 @@ def test_weight_decay_can_be_told_from_the_names(kind, model):
 
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
 def test_low_precision_keeps_learning(policy):
-    config = tiny_config("google_albert", num_hidden_layers=2)
+    config = tiny_config("google_albert", num_hidden_layers=1)
     model = build("google_albert", "albert", config, with_mlm=True, dtype=policy)
     optimizer = keras.optimizers.Adam(1e-3)
     if policy == "mixed_float16":
