@@ -25,6 +25,7 @@ setup(
     install_requires=[
         "keras>=3.8",
         "numpy>=1.26",
+        "safetensors>=0.4",
         "sentencepiece>=0.2",
         "tensorflow>=2.18",
         "tokenizers>=0.20",
