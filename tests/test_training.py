@@ -53,11 +53,15 @@ def classifier(encoder, **compile_options):
 @pytest.mark.backends
 @each_model
 def test_fit_lowers_the_loss(kind, model):
-    # One of them compiled, as fit is by default.
-    network = classifier(build(kind, model, with_pool=True), run_eagerly=EAGER and model != "bert")
+    # Whole batches, no dropout and small steps: then the loss falls at each, on every backend.
+    config = tiny_config(kind, num_hidden_layers=2, **NO_DROPOUT)
+    network = classifier(build(kind, model, config, with_pool=True))
+    loss = "sparse_categorical_crossentropy"
+    # One of them is compiled, as fit is by default.
+    network.compile(keras.optimizers.SGD(0.03), loss, run_eagerly=EAGER and model != "bert")
     ids, segments, labels = batch_and_labels()
-    history = network.fit([ids, segments], labels, batch_size=8, epochs=30, verbose=0).history
-    assert history["loss"][-1] < 0.9 * history["loss"][0]
+    losses = network.fit([ids, segments], labels, epochs=5, verbose=0).history["loss"]
+    assert losses == sorted(set(losses), reverse=True)
 
 
 @pytest.mark.parametrize(
@@ -94,6 +98,7 @@ def test_dropout_of_the_config(rate):
     np.testing.assert_array_equal(*calm)
 
 
+@pytest.mark.slow
 def test_training_compiled_by_xla():
     config = tiny_config("google_albert", num_hidden_layers=1)
     network = classifier(build("google_albert", "albert", config, with_pool=True), jit_compile=True)
@@ -304,7 +309,9 @@ def test_weight_decay_can_be_told_from_the_names(kind, model):
         assert optimizer._use_weight_decay(weight) == (len(weight.shape) == 2), weight.path
 
 
-@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+@pytest.mark.parametrize(
+    "policy", ["mixed_float16", pytest.param("mixed_bfloat16", marks=pytest.mark.slow)]
+)
 def test_low_precision_keeps_learning(policy):
     config = tiny_config("google_albert", num_hidden_layers=1)
     model = build("google_albert", "albert", config, with_mlm=True, dtype=policy)
