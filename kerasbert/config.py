@@ -195,6 +195,6 @@ def _check_real(key, value, low, high, low_allowed):
     if not fine or not (low < value < high or (low_allowed and value == low)):
         bound = "at least" if low_allowed else "above"
         raise ConfigError(
-            f"{key}={value!r} (a {type(value).__name__}).\n"
+            f"{key}={value!r} (of type {type(value).__name__}).\n"
             f"Expected a number {bound} {low:g} and below {high:g}."
         )

@@ -7,6 +7,8 @@ Everything that depends on where a configuration came from is decided here: whic
 import json
 import os
 
+import numpy as np
+
 from kerasbert import activations
 from kerasbert.errors import ConfigError, listing
 
@@ -37,6 +39,8 @@ _DISTILBERT_KEYS = {
     "dropout": "hidden_dropout_prob",
     "attention_dropout": "attention_probs_dropout_prob",
 }
+
+_SEQUENCES = (list, range, np.ndarray)
 
 _REQUIRED = (
     "vocab_size",
@@ -88,8 +92,10 @@ def read_config(config):
         with open(path, encoding="utf-8-sig") as file:
             values = json.load(file)
     except FileNotFoundError as error:
+        swapped = os.path.exists(f"{path}.index")
+        hint = "\nIt is a checkpoint: are config and checkpoint swapped?" if swapped else ""
         raise ConfigError(
-            f"No such config file: {path}.\nExpected a JSON file such as bert_config.json."
+            f"No such config file: {path}.\nExpected a JSON file such as bert_config.json.{hint}"
         ) from error
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(
@@ -139,11 +145,12 @@ def fields_of(values, family, source):
         ConfigError: if a required key is missing or one cannot be honoured.
     """
     values = resolve_aliases(values)
+    found = listing(sorted(map(str, values.keys() - {"embedding_order"})))
     missing = [key for key in _REQUIRED if values.get(key) is None]
     if missing:
         raise ConfigError(
             f"Missing in {source}: {', '.join(missing)}.\n"
-            f"Found the keys: {listing(sorted(map(str, values))) or 'none'}.\n"
+            f"Found the keys: {found or 'none'}.\n"
             "Pass the config file that belongs to the checkpoint, or give the values "
             "as keyword arguments."
         )
@@ -171,7 +178,7 @@ def _conventions(values, family):
         "num_hidden_groups": groups,
         "inner_group_num": _or_default(values.get("inner_group_num"), 1),
         "sharing_groups": _or_default(values.get("sharing_groups"), groups),
-        "unshare_layers": tuple(layers) if isinstance(layers, list) else layers,
+        "unshare_layers": tuple(layers) if isinstance(layers, _SEQUENCES) else layers,
     }
     for key in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
         fields[key] = _or_default(values.get(key), 0.0)

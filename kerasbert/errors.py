@@ -40,7 +40,7 @@ def check_integer(name, value, minimum):
     """
     if isinstance(value, bool) or not isinstance(value, Integral) or value < minimum:
         raise ConfigError(
-            f"{name}={value!r} (a {type(value).__name__}).\n"
+            f"{name}={value!r} (of type {type(value).__name__}).\n"
             f"Expected an integer of at least {minimum}."
         )
 

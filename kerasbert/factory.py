@@ -112,11 +112,11 @@ def build_transformer_model(
             request.match,
             strict=request.load["strict"],
             vocabulary=vocabulary,
-            fewer_layers=options.get("num_hidden_layers") is not None,
+            asked_for=request.asked_for,
             notes=request.notes,
         )
         loader.plan()
-        loader.run(request.load["verbose"], keep_backup=False)
+        loader.run(request.load["verbose"], try_first=False)
     return builder.model if return_keras_model else builder
 
 

@@ -46,6 +46,7 @@ class Request:
         build: arguments of `BuildOptions`.
         load: `strict` and `verbose`.
         vocabulary: arguments of `VocabularySelection`.
+        asked_for: the keys of `config` that came as keyword arguments.
         match: the dialect of the checkpoint, once known.
         notes: sentences about what was taken from the checkpoint.
     """
@@ -56,6 +57,7 @@ class Request:
     build: dict
     load: dict
     vocabulary: dict
+    asked_for: frozenset = frozenset()
     match: Match | None = None
     notes: tuple = ()
 
@@ -84,13 +86,18 @@ class Request:
         }
         _check_depth(from_file, given)
         merged = {**from_file, **resolve_aliases(given)}
+        if _CONFIG_KEYS & given.keys():
+            source = f"{source} or the keyword arguments"
         return cls(
             architecture=architecture,
             source=source,
             config={key: value for key, value in merged.items() if key not in _OPTIONS},
             build=_one_sentence_head({key: merged[key] for key in _BUILD_KEYS & merged.keys()}),
-            load={key: merged.get(key, default) for key, default in _LOAD_DEFAULTS.items()},
+            load=_checked_load(
+                {key: merged.get(key, _LOAD_DEFAULTS[key]) for key in _LOAD_DEFAULTS}
+            ),
             vocabulary={key: merged[key] for key in _VOCABULARY_KEYS & merged.keys()},
+            asked_for=frozenset(resolve_aliases(given)),
         )
 
     def adapted_to(self, checkpoint, match):
@@ -107,7 +114,8 @@ class Request:
             config["embedding_order"] = dialect.embedding_order
             config["forces_projection"] = dialect.forces_projection
             table = checkpoint.shapes[match.prefix + dialect.required[0]]
-            if config.get("embedding_size") is None and len(table) == 2:
+            known = config.get("embedding_size") is not None or config.get("hidden_size") is None
+            if not known and len(table) == 2:
                 config["embedding_size"] = table[1]
                 notes.append(f"embedding_size={table[1]} was taken from the file.")
         build = {**self.build, "plain_classifier": dialect.plain_classifier}
@@ -202,6 +210,13 @@ def _is_config(path):
     except (OSError, ValueError, RecursionError):
         return False
     return isinstance(values, dict) and bool({"hidden_size", "n_layers"} & values.keys())
+
+
+def _checked_load(load):
+    for key, kind in (("strict", bool), ("verbose", int)):
+        if not isinstance(load[key], kind):
+            raise ConfigError(f"{key}={load[key]!r}.\nExpected a value of type {kind.__name__}.")
+    return load
 
 
 def _one_sentence_head(build):

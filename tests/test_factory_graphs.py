@@ -189,10 +189,15 @@ def test_wrong_unshare(value):
     assert value != "atention" or "Did you mean 'attention'" in str(caught.value)
 
 
-@pytest.mark.parametrize("value", [[3], [-1], ["0"], [True], [0.0], 1, "01", {0: 1}, range(2)])
+@pytest.mark.parametrize("value", [[3], [-1], ["0"], [True], [0.0], 1, "01", {0: 1}])
 def test_wrong_unshare_layers(value):
     with refused(ConfigError, "unshare_layers", repr(value).strip("[]"), 0, 2):
         albert(unshare_layers=value)
+
+
+def test_layers_to_unshare_may_be_a_range():
+    names = [[layer.name for layer in albert(unshare_layers=x).layers] for x in (range(2), [0, 1])]
+    assert names[0] == names[1]
 
 
 @pytest.mark.parametrize("options", [{"unshare": "all"}, {"unshare_layers": [0]}])

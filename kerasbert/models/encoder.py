@@ -66,6 +66,9 @@ class Encoder(Heads):
         # A single input is not wrapped, so that model(ids) is as right as model([ids]).
         inputs = self.inputs[0] if len(self.inputs) == 1 else self.inputs
         self.model = keras.Model(inputs, self.outputs, name=self.options.name)
+        # The model computes nothing itself, but keras.Sequential makes its input with this
+        # type, and token ids do not fit into float16.
+        self.model.dtype_policy = keras.DTypePolicy("float32")
 
     # --- steps, in the order in which they are taken ---
 

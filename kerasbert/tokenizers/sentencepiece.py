@@ -85,7 +85,7 @@ class SpTokenizer(TokenizerBase):
         pieces = map(self._sp_model.id_to_piece, range(self.vocab_size))
         # Pieces the comma rule may split; an unknown one may be anything.
         self._comma_ids = {i for i, piece in enumerate(pieces) if _ends_in_digit_comma(piece)}
-        pass
+        self._comma_ids.add(self._sp_model.unk_id())
 
     # --- Vocabulary ---------------------------------------------------------------------
 
@@ -281,16 +281,19 @@ def _load_model(path):
             f"{missing_file_hint(path)}"
         )
     content = path.read_bytes()
+    model = sentencepiece.SentencePieceProcessor()
     try:
-        model = sentencepiece.SentencePieceProcessor()
         model.load_from_serialized_proto(content)
-        return model
     except RuntimeError:
-        pass
+        hint = _what_else(content)
+        raise TokenizerError(f"{path} is not a sentencepiece model. {hint}") from None
+    return model
+
+
+def _what_else(content):
+    """Says what a file that is no sentencepiece model seems to be."""
     if b"\0" in content:
-        hint = "Is it damaged, or the file of another program?"
-    elif re.search(rb"\t-?\d", content[:400]):
-        hint = "It lists pieces with scores (.vocab): pass the .model file that belongs to it."
-    else:
-        hint = "It looks like a vocabulary with one token a line (vocab.txt): use Tokenizer for it."
-    raise TokenizerError(f"{path} is not a sentencepiece model. {hint}")
+        return "Is it damaged, or the file of another program?"
+    if re.search(rb"\t-?\d", content[:400]):
+        return "It lists pieces with scores (.vocab): pass the .model file that belongs to it."
+    return "It looks like a vocabulary with one token a line (vocab.txt): use Tokenizer for it."

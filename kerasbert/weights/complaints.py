@@ -13,7 +13,7 @@ _KEY_OF_SYMBOL = {
 }
 _OPTION_OF_HEAD = {
     "pooler": "with_pool",
-    "nsp": "with_nsp",
+    "nsp": "with_nsp (with_sop)",
     "mlm": "with_mlm",
     "discriminator": "with_discriminator",
     "classifier": "with_classifier",

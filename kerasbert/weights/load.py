@@ -20,7 +20,7 @@ _REPORT_ATTRIBUTE = "load_report"
 def load_weights_from_checkpoint(model, checkpoint, strict=True, verbose=1):
     """Loads a TensorFlow checkpoint into a model that is already built.
 
-    If anything does not fit, the model keeps the weights it had.
+    If the file does not fit or is damaged, the model keeps the weights it had.
 
     Args:
         model: a Keras model that holds one encoder of kerasbert, possibly with layers of
@@ -47,7 +47,7 @@ def load_weights_from_checkpoint(model, checkpoint, strict=True, verbose=1):
     family = find_encoder(model).config.family
     loader = Loader(model, checkpoint, detect(checkpoint, family), strict=strict)
     loader.plan()
-    return loader.run(verbose, keep_backup=True)
+    return loader.run(verbose, try_first=True)
 
 
 def model_report(model):
@@ -79,19 +79,21 @@ class Loader:
         match: what `detect` found.
         strict: see `load_weights_from_checkpoint`.
         vocabulary: `VocabularySelection` for the rows marked `vocab`.
-        fewer_layers: whether the user asked for fewer layers than the file has.
+        asked_for: keys of the configuration that came as keyword arguments: fewer layers or
+            positions than the file has are then no mistake.
         notes: sentences for the report.
     """
 
     def __init__(
-        self, model, checkpoint, match, strict=True, vocabulary=None, fewer_layers=False, notes=()
+        self, model, checkpoint, match, strict=True, vocabulary=None, asked_for=(), notes=()
     ):
         self.model = model
         self.checkpoint = checkpoint
         self.match = match
         self.strict = strict
         self.vocabulary = vocabulary or VocabularySelection()
-        self.fewer_layers = fewer_layers
+        self.fewer_layers = "num_hidden_layers" in asked_for
+        self.fewer_positions = "max_position_embeddings" in asked_for
         self.view = find_encoder(model)
         self.report = LoadReport(checkpoint.source, match.dialect.title, notes=list(notes))
 
@@ -111,26 +113,24 @@ class Loader:
         self._account_for_names()
         complaints.check_shapes(self)
 
-    def run(self, verbose, keep_backup):
-        """Reads every name once and fills its variables.
+    def run(self, verbose, try_first):
+        """Reads every name and fills its variables.
 
         Args:
             verbose: see `load_weights_from_checkpoint`.
-            keep_backup: whether to put old values back if a read fails midway.
+            try_first: whether to read the whole file once before touching the model, so that a
+                damaged file leaves the model as it was. A backup of the old weights would do
+                too, but takes the memory of a second model.
         """
         self._check_equal_names()
-        backup = {}
-        try:
-            for name, targets in self._by_name().items():
-                array = self.checkpoint.read(name)
-                for edge in targets:
-                    if keep_backup:
-                        backup.setdefault(edge.path, (edge.variable, edge.variable.numpy()))
-                    edge.variable.assign(self._value(edge, array))
-        except BaseException:
-            for variable, value in backup.values():
-                variable.assign(value)
-            raise
+        targets = self._by_name()
+        if try_first:
+            for name in targets:
+                self.checkpoint.read(name)
+        for name, edges_of_name in targets.items():
+            array = self.checkpoint.read(name)
+            for edge in edges_of_name:
+                edge.variable.assign(self._value(edge, array))
         setattr(self.model, _REPORT_ATTRIBUTE, self.report)
         self._speak(verbose)
         return self.report
@@ -211,6 +211,8 @@ class Loader:
 
     def _value(self, edge, array):
         array = self.vocabulary.apply(array) if edge.row.vocab else array
+        if edge.row.dims.startswith("P ") and self.fewer_positions:
+            array = array[: edge.variable.shape[0]]
         return edge.row.convert(array)
 
     def _check_equal_names(self):

@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 import tensorflow as tf
+
 from fixtures import (
     DATA,
     FAST_CASES,
@@ -22,7 +23,6 @@ from fixtures import (
     write_checkpoint,
     write_config,
 )
-
 from reference.forward import forward
 
 SLOTS = ("/adam_m", "/adam_v", "/lamb_m", "/lamb_v")

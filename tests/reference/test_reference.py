@@ -4,8 +4,8 @@ import json
 
 import numpy as np
 import pytest
-from fixtures import DATA, FAST_CASES, GOLDEN_CASES, golden_case, read_checkpoint
 
+from fixtures import DATA, FAST_CASES, GOLDEN_CASES, golden_case, read_checkpoint
 from reference.forward import forward, group_of
 
 TOLERANCE = 1e-5  # float32 originals against float64; the worst measured is 2.2e-6

@@ -145,6 +145,11 @@ def test_truncated_on_the_left():
     assert tokenizer.rematch(text, tokenizer.ids_to_tokens(ids)) == [[], [8], [10], [11], []]
 
 
+def test_padding_behind_unknown_words():
+    tokens = ["[CLS]", "[UNK]", "a", "[SEP]", "[PAD]", "[PAD]"]
+    assert mini().rematch("龘 a 中", tokens) == [[], [0], [2], [], [], []]
+
+
 def test_unknown_words_under_both_names():
     text = "a 龘龘 Ünk 中"
     for tokenizer in (mini(), mini(keep_unknown_words=True)):
