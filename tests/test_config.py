@@ -9,7 +9,8 @@ import pytest
 from fixtures import tiny_config, write_config
 from harness import refused
 from kerasbert import build_transformer_model
-from kerasbert.config import ModelConfig, config_style, read_config, resolve_aliases
+from kerasbert.config import ModelConfig
+from kerasbert.config_file import config_style, read_config, resolve_aliases
 from kerasbert.errors import ConfigError
 
 REQUIRED = [

@@ -74,7 +74,7 @@ def docstrings_of(file):
 # A file may import what stands in its own line or below.
 LAYERS_OF_THE_HOUSE = [
     ("errors",),
-    ("activations", "depth", "config"),
+    ("activations", "depth", "config", "config_file"),
     ("layers",),
     ("models",),
     ("weights",),
@@ -168,7 +168,7 @@ def test_importing_the_package_does_not_load_what_other_backends_do_without():
 # ---- what stands in the source ---------------------------------------------------------------
 
 CHECKPOINT_NAME = re.compile(
-    r"bert/|electra/|cls/|embeddings/|word_embeddings|token_type_embeddings|(?<!max_)position_embeddings"
+    r"bert/|electra/|cls/|embeddings/|(?<!tie_)word_embeddings|token_type_embeddings|(?<!max_)position_embeddings"
     r"|layer_shared|layer_\{|attention_1|ffn_1|inner_group_\{|inner_group_\d|group_\d|\bLayerNorm\b"
     r"|seq_relationship|output_weights|output_bias|adam_m|global_step|embedding_hidden_mapping_in"
 )

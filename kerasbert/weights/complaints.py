@@ -25,7 +25,8 @@ def check_family(family, match, source):
     dialect = match.dialect
     if dialect.family != family:
         raise WeightMismatchError(
-            f"{source} is a {dialect.title} checkpoint, but model= asks for the {family} family.\n"
+            f"{source} is a checkpoint of {dialect.title}, but model= asks for the {family} "
+            "family.\n"
             f"Expected a checkpoint of the {family} family.\n"
             f"Pass {MODELS_OF_FAMILY[dialect.family]}, with the config file that belongs to it."
         )
@@ -36,8 +37,9 @@ def check_architecture(config, match, source):
     dialect = match.dialect
     if dialect.embedding_order != config.embedding_order:
         raise WeightMismatchError(
-            f"{source} is a {dialect.title} checkpoint (embedding_order={dialect.embedding_order!r}"
-            f"), but the model was built with embedding_order={config.embedding_order!r}.\n"
+            f"{source} is a checkpoint of {dialect.title} "
+            f"(embedding_order={dialect.embedding_order!r}), but the model was "
+            f"built with embedding_order={config.embedding_order!r}.\n"
             "Expected the architecture of the early albert_zh and of Google's ALBERT not to be "
             "mixed.\nPass the checkpoint to build_transformer_model, which decides by the file."
         )
@@ -100,7 +102,7 @@ def check_missing(loader, absent, strangers):
         return
     for head, option in _OPTION_OF_HEAD.items():
         if head == "pooler" and loader.view.has_layer("NSP-Proba"):
-            option = "with_nsp"  # it stands on the pooler
+            option = "with_nsp (with_sop)"  # it stands on the pooler
         names = sorted({edge.name for edge in absent if edge.row.head == head})
         if names:
             raise WeightMismatchError(
@@ -126,6 +128,8 @@ def check_shapes(loader):
             kept = (loader.vocabulary.size(found[0]) if found else 0, *found[1:])
         expected = tuple(edge.variable.shape)
         expected = expected[::-1] if edge.row.transpose else expected
+        if edge.row.dims.startswith("P ") and loader.fewer_positions and found:
+            kept = (min(found[0], expected[0]), *found[1:])
         if kept != expected and edge.name not in seen:
             seen[edge.name] = edge
             wrong.append(f"{edge.name} is {found} in the file, {expected} in the model")

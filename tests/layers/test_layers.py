@@ -25,8 +25,12 @@ from kerasbert.layers import (
     Embedding,
     FeedForward,
     FirstToken,
+    PaddingMask,
     PositionEmbedding,
+    PositionsOfTokens,
     SelfAttention,
+    SingleSegmentEmbedding,
+    TakeFeature,
     TiedProjection,
     TransformerBlock,
 )
@@ -99,9 +103,20 @@ CASES = [
         {"embeddings": (V, H)},
     ),
     LayerCase("position", PositionEmbedding, {"input_dim": 8}, X, {"embeddings": (8, H)}),
+    LayerCase(
+        "position_given",
+        PositionEmbedding,
+        {"input_dim": 20},
+        {"inputs": HIDDEN, "positions": IDS},
+        {"embeddings": (20, H)},
+    ),
+    LayerCase("position_ids", PositionsOfTokens, {"pad_token_id": 1}, {"inputs": IDS}, {}),
+    LayerCase("segment", SingleSegmentEmbedding, {"input_dim": 2}, X, {"embeddings": (2, H)}),
     LayerCase("projection", TiedProjection, {"units": INNER}, X, {"kernel": (H, INNER)}),
     LayerCase("bias", BiasAdd, {}, X, {"bias": (H,)}),
     LayerCase("first_token", FirstToken, {}, X, {}),
+    LayerCase("feature", TakeFeature, {"index": 2}, X, {}),
+    LayerCase("padding", PaddingMask, {"pad_token_id": 4}, {"inputs": IDS}, {}),
     LayerCase("mask", AttentionMask, {"label": {"config": {"vocab_size": 7}}}, {"inputs": IDS}, {}),
 ]
 each = pytest.mark.parametrize("case", CASES, ids=str)

@@ -11,10 +11,6 @@ _OTHER_FORMATS = {
     ".keras": "a whole Keras model; load it with keras.models.load_model(path)",
     ".h5": "Keras weights; build the model without checkpoint, then model.load_weights(path)",
     ".hdf5": "Keras weights; build the model without checkpoint, then model.load_weights(path)",
-    ".safetensors": "a safetensors file; pass a TensorFlow checkpoint",
-    ".bin": "a PyTorch file; pass a TensorFlow checkpoint",
-    ".pt": "a PyTorch file; pass a TensorFlow checkpoint",
-    ".pth": "a PyTorch file; pass a TensorFlow checkpoint",
     ".npz": "a numpy archive; pass dict(numpy.load(path))",
     ".zip": "an archive; unpack it and pass the folder",
     ".gz": "an archive; unpack it and pass the folder",
@@ -79,16 +75,12 @@ def _in_folder(folder):
             f"The folder {folder} holds {len(prefixes)} checkpoints.\n"
             f"Expected one.\nPass one of: {listing(prefixes)}."
         )
-    if (folder / "model.safetensors").exists() or (folder / "pytorch_model.bin").exists():
-        raise CheckpointError(
-            f"The folder {folder} holds a PyTorch or safetensors model, no TensorFlow checkpoint.\n"
-            "Expected files NAME.index and NAME.data-00000-of-00001."
-        )
     for data in sorted(folder.glob("*.data-*-of-*")):
         _check_complete(data.with_name(_DATA_SUFFIX.sub("", data.name)), data)
     raise CheckpointError(
-        f"The folder {folder} holds no TensorFlow checkpoint.\n"
-        "Expected files NAME.index and NAME.data-00000-of-00001."
+        f"The folder {folder} holds no checkpoint.\n"
+        "Expected files NAME.index and NAME.data-00000-of-00001 (TensorFlow), or "
+        "model.safetensors or pytorch_model.bin (Hugging Face)."
     )
 
 
@@ -111,10 +103,11 @@ def _check_complete(prefix, given):
             "Expected both files side by side.\nCopy or unpack the missing one."
         )
     if given.is_file():
-        kind = _OTHER_FORMATS.get(given.suffix, "no TensorFlow checkpoint")
+        kind = _OTHER_FORMATS.get(given.suffix, "no checkpoint")
         raise CheckpointError(
             f"{given} is {kind}.\n"
-            "Expected the prefix of a TensorFlow checkpoint, such as bert_model.ckpt."
+            "Expected the prefix of a TensorFlow checkpoint, such as bert_model.ckpt, or a "
+            "safetensors or PyTorch file."
         )
     near = checkpoints_in(prefix.parent) if prefix.parent.is_dir() else []
     hint = f"That folder holds: {listing(near)}." if near else "That folder holds no checkpoint."
