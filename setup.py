@@ -10,7 +10,7 @@ VERSION = re.search(
     r'^__version__ = "(.+)"$', (ROOT / "kerasbert" / "__init__.py").read_text("utf-8"), re.M
 ).group(1)
 
-EXAMPLES = ["matplotlib>=3.7", "snownlp==0.12.3", "tqdm>=4.60"]
+EXAMPLES = ["matplotlib>=3.7", "snownlp==0.12.3"]
 TEST = ["hypothesis>=6.80", "pytest>=7.4", "ruff>=0.6"]
 PARITY = ["torch", "transformers>=4.40"]
 
@@ -30,7 +30,9 @@ setup(
         "sentencepiece>=0.2",
         "tensorflow>=2.18",
         "tokenizers>=0.20",
+        "tqdm>=4.60",
     ],
+    entry_points={"console_scripts": ["kerasbert=kerasbert.cli:main"]},
     extras_require={"examples": EXAMPLES, "test": TEST + EXAMPLES, "parity": PARITY},
     classifiers=[
         "License :: OSI Approved :: Apache Software License",

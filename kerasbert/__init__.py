@@ -1,7 +1,9 @@
 """BERT and ALBERT checkpoints of TensorFlow 1 as ordinary Keras 3 models."""
 
 from kerasbert import layers
+from kerasbert.convert import convert
 from kerasbert.factory import build_transformer_model
+from kerasbert.inspection import inspect_checkpoint
 from kerasbert.models.unsharing import unshare
 from kerasbert.models.view import hidden_state
 from kerasbert.weights import (
@@ -15,7 +17,9 @@ __version__ = "0.1.0"
 
 __all__ = [
     "build_transformer_model",
+    "convert",
     "hidden_state",
+    "inspect_checkpoint",
     "layers",
     "load_weights_from_checkpoint",
     "model_report",

@@ -180,6 +180,8 @@ def _conventions(values, family):
         "sharing_groups": _or_default(values.get("sharing_groups"), groups),
         "unshare_layers": tuple(layers) if isinstance(layers, _SEQUENCES) else layers,
     }
+    same_width = fields["embedding_size"] == values["hidden_size"]
+    fields["forces_projection"] = same_width and bool(values.get("forces_projection"))
     for key in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
         fields[key] = _or_default(values.get(key), 0.0)
     if config_style(values) == "albert_zh" and family == "albert":

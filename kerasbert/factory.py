@@ -1,35 +1,25 @@
 """`build_transformer_model`: from a config and a checkpoint to a Keras model."""
 
+import warnings
+
 from kerasbert.config_file import read_config
-from kerasbert.errors import ConfigError, did_you_mean
-from kerasbert.models.albert import ALBERT, ALBERTUnshared
-from kerasbert.models.bert import BERT
-from kerasbert.models.electra import ELECTRA, ELECTRAGenerator
-from kerasbert.models.encoder import Encoder
-from kerasbert.models.roberta import DistilBERT, RoBERTa
-from kerasbert.request import Request, either, locate
+from kerasbert.errors import ConfigError
+from kerasbert.folders import locate
+from kerasbert.registry import AUTO, find_architecture
+from kerasbert.request import Request, check_names, either, sizes_given
+from kerasbert.weights import complaints
+from kerasbert.weights.audit import refuse_contradictions
 from kerasbert.weights.checkpoints import open_checkpoint
 from kerasbert.weights.detect import detect
 from kerasbert.weights.load import Loader
+from kerasbert.weights.sizes import infer_config
 from kerasbert.weights.vocabulary import VocabularySelection
-
-# The models by their names. RoBERTa-wwm and its like are BERTs that were trained longer; a
-# config of Hugging Face's says which is meant, see `_architecture`.
-MODELS = {
-    "bert": BERT,
-    "roberta": BERT,
-    "albert": ALBERT,
-    "albert_unshared": ALBERTUnshared,
-    "electra": ELECTRA,
-    "electra_generator": ELECTRAGenerator,
-    "distilbert": DistilBERT,
-}
 
 
 def build_transformer_model(
     config=None,
     checkpoint=None,
-    model="bert",
+    model=AUTO,
     application="encoder",
     return_keras_model=True,
     *,
@@ -41,12 +31,17 @@ def build_transformer_model(
 
     Args:
         config: path of a config file, a dict, or a folder that holds config and checkpoint.
-        checkpoint: prefix of a TensorFlow checkpoint, its `.index` or `.data-…` file, a folder
-            that holds one, an unpacked TF-Hub module, or a dict from names to arrays. Without
-            it the weights are random.
-        model: "bert", "roberta", "albert" (one block per group, called at several depths),
-            "albert_unshared" (a block per depth, initialised from the shared one), or a
-            subclass of `kerasbert.models.Encoder`.
+            None takes the one in the folder of the checkpoint, or else reads the sizes from
+            the shapes in the checkpoint and warns of what no shape shows.
+        checkpoint: prefix of a TensorFlow checkpoint, its `.index` or `.data-…` file, a
+            safetensors or PyTorch file or its index of shards, a folder that holds one of
+            these, an unpacked TF-Hub module, or a dict from names to arrays. Without it the
+            weights are random.
+        model: "auto" (config and checkpoint decide; the printed line says how), "bert",
+            "roberta", "albert" (one block per group, called at several depths),
+            "albert_unshared" (a block per depth, initialised from the shared one), "electra"
+            (the discriminator), "electra_generator", "distilbert", or a subclass of
+            `kerasbert.models.Encoder`.
         application: "encoder".
         return_keras_model: False returns the builder, with `.model .inputs .outputs .layers
             .config .hidden_states`.
@@ -59,9 +54,16 @@ def build_transformer_model(
             with_nsp, with_sop: adds next-sentence or sentence-order probabilities (B, 2);
                 True for softmax, or an activation such as "linear".
             with_mlm: adds masked-LM probabilities (B, L, V); True for softmax, or an activation.
+            with_discriminator: adds ELECTRA's probabilities (B, L) that a token was replaced;
+                True for sigmoid, or an activation.
+            with_classifier: adds a fine-tuned head: True or "sequence" (B, C), "token"
+                (B, L, C), or "span" (start and end, each (B, L)).
+            num_labels: C; default is what checkpoint or config say.
+            classifier_activation: default "softmax"; "linear" for logits.
+            classifier_dropout: dropout rate before the last layer, default 0.1.
             hidden_states: True adds, as last output, the list of the L + 1 hidden states.
-            with_mask_input: True adds a third input (B, L), non-zero at real tokens; without
-                it padding is where the token id is 0.
+            with_mask_input: True adds a last input (B, L), non-zero at real tokens; without it
+                padding is where the token id is 0 (RoBERTa: 1).
             unshare: "attention", "feed_forward" or "all": what every layer of an ALBERT gets
                 of its own.
             unshare_layers: the layers that do; default all.
@@ -90,49 +92,79 @@ def build_transformer_model(
         ...     "albert_config.json", "albert_model.ckpt", model="albert_unshared")
         Google ALBERT: ... variables loaded, ... unused (albert_model.ckpt)
     """
-    _check_application(application)
     config = either("config", config, config_path)
     checkpoint = either("checkpoint", checkpoint, checkpoint_path)
+    check_names(options)
     config, checkpoint = locate(config, checkpoint)
 
     values, source = read_config(config)
-    architecture = _architecture(model, values)
+    checkpoint = checkpoint if checkpoint is None else open_checkpoint(checkpoint)
+    architecture, chosen = find_architecture(model, values, checkpoint, options)
+    _check_application(application, architecture)
+    match = checkpoint and _match(checkpoint, architecture)
+    if checkpoint and config is None:
+        values, source = _inferred(checkpoint, match, options)
     request = Request.from_arguments(architecture, values, options, source)
-    if checkpoint is not None:
-        checkpoint = open_checkpoint(checkpoint)
-        request = request.adapted_to(checkpoint, detect(checkpoint, architecture.family))
+    if checkpoint:
+        request = request.adapted_to(checkpoint, match)
+        _audit(request, checkpoint)
 
     vocabulary = VocabularySelection(**request.vocabulary)
     model_config = request.model_config(vocabulary)
     builder = architecture(model_config, request.build_options(model_config))
-    if checkpoint is not None:
+    if checkpoint:
         loader = Loader(
             builder.model,
             checkpoint,
-            request.match,
+            match,
             strict=request.load["strict"],
             vocabulary=vocabulary,
             asked_for=request.asked_for,
             notes=request.notes,
+            chosen=chosen,
         )
         loader.plan()
         loader.run(request.load["verbose"], try_first=False)
+    elif chosen and request.load["verbose"]:
+        print(chosen)
     return builder.model if return_keras_model else builder
 
 
-def _architecture(model, values):
-    if model == "roberta" and values.get("model_type") == "roberta":
-        return RoBERTa
-    if isinstance(model, type) and issubclass(model, Encoder) and model.family:
-        return model
-    if isinstance(model, str) and model in MODELS:
-        return MODELS[model]
-    raise ConfigError(
-        f"Unknown model={model!r}.{did_you_mean(model, MODELS)}\n"
-        f"Expected one of: {', '.join(MODELS)}; or a subclass of kerasbert.models.Encoder."
+def _match(checkpoint, architecture):
+    match = detect(checkpoint, architecture.family)
+    complaints.check_family(architecture.family, match, checkpoint.source)
+    return match
+
+
+def _inferred(checkpoint, match, options):
+    values, assumed = infer_config(checkpoint, match, sizes_given(options))
+    if assumed:
+        warnings.warn(
+            f"No config was given, so sizes were read from {checkpoint.source}. What no shape "
+            f"shows was assumed: {'; '.join(assumed)}. Pass a config, or these as keyword "
+            "arguments, to be sure.",
+            stacklevel=3,
+        )
+    return values, f"the shapes in {checkpoint.source}"
+
+
+def _audit(request, checkpoint):
+    # Cutting layers, positions or segments off may be asked for; the loader sees to the rest.
+    cuts = {"num_hidden_layers", "max_position_embeddings", "type_vocab_size"}
+    allowed = cuts & request.asked_for
+    if "keep_tokens" in request.vocabulary:
+        allowed |= {"vocab_size"}  # the selection has words of its own for that
+    doubts = refuse_contradictions(
+        request.config, checkpoint, request.match, request.source, allowed
     )
+    for finding in doubts:
+        warnings.warn(f"{request.source}: {finding}.", stacklevel=3)
 
 
-def _check_application(application):
-    if application != "encoder":
-        raise ConfigError(f"application={application!r} is not supported.\nExpected 'encoder'.")
+def _check_application(application, architecture):
+    if application == "encoder":
+        return
+    why = ""
+    if architecture.family == "electra" and application in ("lm", "unilm"):
+        why = " The discriminator of ELECTRA has no masked-LM head to predict tokens with."
+    raise ConfigError(f"application={application!r} is not supported.{why}\nExpected 'encoder'.")

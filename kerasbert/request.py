@@ -1,20 +1,16 @@
 """Sorts the arguments of `build_transformer_model` by who reads them, and checks them."""
 
 import dataclasses
-import json
-import os
 from dataclasses import dataclass
 from numbers import Integral
-from pathlib import Path
 
 import keras
 
 from kerasbert.config import ModelConfig
 from kerasbert.config_file import ALIASES, config_style, resolve_aliases
-from kerasbert.errors import ConfigError, WeightMismatchError, did_you_mean, listing
+from kerasbert.errors import ConfigError, WeightMismatchError, did_you_mean
 from kerasbert.models.albert import ALBERTUnshared
 from kerasbert.models.options import BuildOptions, check_head
-from kerasbert.weights import complaints
 from kerasbert.weights.detect import Match
 
 _CONFIG_KEYS = {field.name for field in dataclasses.fields(ModelConfig)} - {
@@ -68,15 +64,8 @@ class Request:
         None means "not given", in either place.
 
         Raises:
-            ConfigError: for arguments that nothing reads or that contradict each other.
+            ConfigError: for arguments that contradict each other.
         """
-        known = _CONFIG_KEYS | _OPTIONS
-        for name in options:
-            if name not in known:
-                raise ConfigError(
-                    f"Unknown argument {name!r}.{did_you_mean(name, known)}\n"
-                    f"Expected one of: {', '.join(sorted(known))}."
-                )
         given = {name: value for name, value in options.items() if value is not None}
         _check_unsharing(architecture, given)
         from_file = {
@@ -104,10 +93,8 @@ class Request:
         """Takes from the file what only the file can say.
 
         Raises:
-            WeightMismatchError: if the file is of another family or of another release than
-                the configuration.
+            WeightMismatchError: if the file is of another release than the configuration.
         """
-        complaints.check_family(self.architecture.family, match, checkpoint.source)
         dialect, config, notes = match.dialect, dict(self.config), []
         if dialect.family == "albert":
             self._check_style(dialect, checkpoint.source)
@@ -165,6 +152,28 @@ class Request:
         return options
 
 
+def check_names(options):
+    """Refuses keyword arguments that nothing reads.
+
+    Raises:
+        ConfigError: names the argument, and the one that may be meant.
+    """
+    known = _CONFIG_KEYS | _OPTIONS
+    for name in options:
+        if name not in known:
+            raise ConfigError(
+                f"Unknown argument {name!r}.{did_you_mean(name, known)}\n"
+                f"Expected one of: {', '.join(sorted(known))}."
+            )
+
+
+def sizes_given(options):
+    """Returns the keyword arguments that are keys of the configuration, under BERT's names."""
+    return resolve_aliases(
+        {key: value for key, value in options.items() if key in _CONFIG_KEYS and value is not None}
+    )
+
+
 def either(name, value, alias):
     """Returns the value of an argument that also has bert4keras' name, `{name}_path`.
 
@@ -177,39 +186,6 @@ def either(name, value, alias):
             f"Expected one of them: they mean the same.\nDrop {name}_path=."
         )
     return alias if value is None else value
-
-
-def locate(config, checkpoint):
-    """Resolves a folder that was passed as config, and maybe stands for the checkpoint too.
-
-    Returns:
-        The path of the config file (or `config` as it is), and the checkpoint.
-
-    Raises:
-        ConfigError: if the folder holds no config file, or several.
-    """
-    if not isinstance(config, str | os.PathLike) or not os.fspath(config):
-        return config, checkpoint
-    folder = Path(os.path.expanduser(os.fspath(config)))
-    if not folder.is_dir():
-        return config, checkpoint
-    found = [path for path in sorted(folder.glob("*.json")) if _is_config(path)]
-    if len(found) != 1:
-        names = f": {listing(path.name for path in found)}" if found else ""
-        raise ConfigError(
-            f"The folder {folder} holds {len(found)} config files{names}.\n"
-            "Expected one JSON file with hidden_size.\nPass the path of the config file itself."
-        )
-    # Without a checkpoint of its own the folder must hold one: no silent random weights.
-    return found[0], folder if checkpoint is None else checkpoint
-
-
-def _is_config(path):
-    try:
-        values = json.loads(path.read_text("utf-8-sig"))
-    except (OSError, ValueError, RecursionError):
-        return False
-    return isinstance(values, dict) and bool({"hidden_size", "n_layers"} & values.keys())
 
 
 def _checked_load(load):

@@ -153,7 +153,9 @@ def test_unknown_keyword(typo, meant):
         bert(**{typo: True})
 
 
-@pytest.mark.parametrize("model", ["brt", "", None, 3, "electra_small", Encoder, BERT_CONFIG, "BERT"])
+@pytest.mark.parametrize(
+    "model", ["brt", "", None, 3, "electra_small", Encoder, BERT_CONFIG, "BERT"]
+)
 def test_unknown_model(model):
     with refused(ConfigError, "model=", "bert", "roberta", "albert", "albert_unshared"):
         build_transformer_model(BERT_CONFIG, model=model)

@@ -1,5 +1,6 @@
 """Sentencepiece: the tokenizer of the English ALBERT models."""
 
+import json
 import re
 import unicodedata
 from itertools import chain
@@ -88,6 +89,26 @@ class SpTokenizer(TokenizerBase):
         self._comma_ids.add(self._sp_model.unk_id())
 
     # --- Vocabulary ---------------------------------------------------------------------
+
+    def hugging_face_files(self):
+        """Returns the files with which transformers makes a tokenizer of the same pieces.
+
+        Its AlbertTokenizer knows no digit-comma rule: "12,3" gives other ids there.
+
+        Returns:
+            Dict from file name to content, in bytes.
+
+        Source: `AlbertTokenizer` of Hugging Face transformers.
+        """
+        settings = {
+            "tokenizer_class": "AlbertTokenizer",
+            "do_lower_case": self._do_lower_case,
+            "keep_accents": self._keep_accents,
+        }
+        return {
+            "spiece.model": self._sp_model.serialized_model_proto(),
+            "tokenizer_config.json": json.dumps(settings, indent=2).encode(),
+        }
 
     @property
     def vocab_size(self):

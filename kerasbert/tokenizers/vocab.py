@@ -88,6 +88,14 @@ def save_vocab(dict_path, token_dict, encoding="utf-8"):
         >>> save_vocab('small/vocab.txt', token_dict)
     """
     path = as_path(dict_path, "where to write the vocabulary")
+    content = vocab_bytes(token_dict, encoding)
+    if not path.parent.is_dir():
+        raise TokenizerError(f"Cannot write {path}: the folder {path.parent} does not exist.")
+    _write_atomically(path, content)
+
+
+def vocab_bytes(token_dict, encoding="utf-8"):
+    """Returns the content of the file that `save_vocab` writes, with the same checks."""
     _check_no_gaps(token_dict)
     tokens = sorted(token_dict, key=token_dict.get)
     lost = [token for token in tokens if "\n" in token or token != token.strip()]
@@ -98,16 +106,13 @@ def save_vocab(dict_path, token_dict, encoding="utf-8"):
             "white space around a token, or a byte order mark before the first, is dropped on "
             "reading. Rename or remove these tokens."
         )
-    if not path.parent.is_dir():
-        raise TokenizerError(f"Cannot write {path}: the folder {path.parent} does not exist.")
     try:
-        content = "".join(token + "\n" for token in tokens).encode(encoding)
+        return "".join(token + "\n" for token in tokens).encode(encoding)
     except UnicodeEncodeError as error:
         raise TokenizerError(
             f"The encoding {encoding!r} has no form for {error.object[error.start]!r}. "
             "Write the vocabulary as utf-8."
         ) from None
-    _write_atomically(path, content)
 
 
 def check_ids(token_dict):

@@ -1,5 +1,6 @@
 """WordPiece: the tokenizer of BERT, Chinese ALBERT and ELECTRA."""
 
+import json
 import re
 from os import PathLike
 
@@ -14,7 +15,7 @@ from kerasbert.tokenizers.base import TokenizerBase
 from kerasbert.tokenizers.characters import TextRules
 from kerasbert.tokenizers.joining import join_tokens
 from kerasbert.tokenizers.sequences import check_id
-from kerasbert.tokenizers.vocab import check_ids, load_vocab
+from kerasbert.tokenizers.vocab import check_ids, load_vocab, vocab_bytes
 
 # Texts handed to `tokenizers` at once: enough to keep its threads busy, few enough that
 # the encodings of a large corpus, far bigger than its ids, are not all in memory.
@@ -91,6 +92,28 @@ class Tokenizer(TokenizerBase):
         self._text_engine.pre_tokenizer = WhitespaceSplit()
 
     # --- Vocabulary ---------------------------------------------------------------------
+
+    def hugging_face_files(self):
+        """Returns the files with which transformers makes the same tokenizer.
+
+        Returns:
+            Dict from file name to content, in bytes.
+
+        Raises:
+            TokenizerError: If the vocabulary cannot be written as a file.
+
+        Source: `BertTokenizer` of Hugging Face transformers.
+        """
+        settings = {
+            "tokenizer_class": "BertTokenizer",
+            "do_lower_case": self._rules.lower,
+            "strip_accents": self._rules.strip_accents,
+            "tokenize_chinese_chars": True,
+        }
+        return {
+            "vocab.txt": vocab_bytes(self._token_dict),
+            "tokenizer_config.json": json.dumps(settings, indent=2).encode(),
+        }
 
     @property
     def vocab_size(self):

@@ -2,15 +2,8 @@
 
 from kerasbert.errors import WeightMismatchError, listing
 from kerasbert.weights.detect import MODELS_OF_FAMILY
+from kerasbert.weights.mapping import KEY_OF_SYMBOL
 
-_KEY_OF_SYMBOL = {
-    "V": "vocab_size",
-    "E": "embedding_size",
-    "H": "hidden_size",
-    "I": "intermediate_size",
-    "P": "max_position_embeddings",
-    "T": "type_vocab_size",
-}
 _OPTION_OF_HEAD = {
     "pooler": "with_pool",
     "nsp": "with_nsp (with_sop)",
@@ -152,7 +145,7 @@ def _likely_cause(loader, wrong):
         for symbol, length in zip(symbols, shape, strict=False):
             if symbol == "E" and config.embedding_size == config.hidden_size:
                 symbol = "H"  # where no key tells them apart
-            key = _KEY_OF_SYMBOL.get(symbol)
+            key = KEY_OF_SYMBOL.get(symbol)
             if key and getattr(config, key) != length:
                 claims.setdefault(key, length)
     text = "; ".join(

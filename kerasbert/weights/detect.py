@@ -54,6 +54,19 @@ def detect(checkpoint, family=None):
     Raises:
         WeightMismatchError: if no dialect fits; says what the file seems to be.
     """
+    matches = matches_in(checkpoint)
+    asked_for = [match for match in matches if match.dialect.family == family]
+    best = max(asked_for or matches, key=lambda match: len(match.known))
+    _refuse_grouped_kernels(checkpoint, best)
+    return best
+
+
+def matches_in(checkpoint):
+    """Lists a `Match` for every dialect whose encoder names the checkpoint holds.
+
+    Raises:
+        WeightMismatchError: if there is none; says what the file seems to be.
+    """
     if any(KERAS_MADE[0].search(name) for name in checkpoint.shapes):
         raise WeightMismatchError(_foreign(checkpoint, *KERAS_MADE[1:]))
     matches = [
@@ -64,10 +77,14 @@ def detect(checkpoint, family=None):
     ]
     if not matches:
         raise WeightMismatchError(_unrecognised(checkpoint))
-    asked_for = [match for match in matches if match.dialect.family == family]
-    best = max(asked_for or matches, key=lambda match: len(match.known))
-    _refuse_grouped_kernels(checkpoint, best)
-    return best
+    return matches
+
+
+def best_matches(checkpoint):
+    """Lists those of `matches_in` that know the most names."""
+    matches = matches_in(checkpoint)
+    most = max(len(match.known) for match in matches)
+    return [match for match in matches if len(match.known) == most]
 
 
 def is_optimizer_slot(name):

@@ -1,10 +1,34 @@
 """What the writers of all forms have in common."""
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from kerasbert.depth import groups_for_separate_layers
 from kerasbert.errors import WeightMismatchError, listing
 from kerasbert.weights.load import to_numpy
+
+
+@dataclass(frozen=True)
+class Written:
+    """What was written.
+
+    Attributes:
+        title: of the dialect.
+        count: number of variables written.
+        left_out: paths of variables that have no name there.
+    """
+
+    title: str
+    count: int
+    left_out: list
+
+    def summary(self, place):
+        """Returns one line about what was written to `place`."""
+        also = ""
+        if self.left_out:
+            also = f"; left out, as there is no name for them: {listing(self.left_out)}"
+        return f"{self.title}: {self.count} variables written to {place}{also}"
 
 
 def config_of_file(config):
@@ -82,9 +106,3 @@ def arrays_by_name(found, dialect):
         arrays[edge.name] = array
         writers.setdefault(edge.name, edge.path)
     return arrays
-
-
-def summary(dialect, found, left_out, place):
-    """Returns one line that says what was written."""
-    also = f"; left out, as there is no name for them: {listing(left_out)}" if left_out else ""
-    return f"{dialect.title}: {len(found)} variables written to {place}{also}"

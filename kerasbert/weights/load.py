@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 from keras import ops
+from tqdm.auto import tqdm
 
 from kerasbert.errors import CheckpointError, WeightMismatchError, listing
 from kerasbert.models.view import find_encoder
@@ -82,10 +83,19 @@ class Loader:
         asked_for: keys of the configuration that came as keyword arguments: fewer layers or
             positions than the file has are then no mistake.
         notes: sentences for the report.
+        chosen: see `LoadReport`.
     """
 
     def __init__(
-        self, model, checkpoint, match, strict=True, vocabulary=None, asked_for=(), notes=()
+        self,
+        model,
+        checkpoint,
+        match,
+        strict=True,
+        vocabulary=None,
+        asked_for=(),
+        notes=(),
+        chosen=None,
     ):
         self.model = model
         self.checkpoint = checkpoint
@@ -95,7 +105,9 @@ class Loader:
         self.fewer_layers = "num_hidden_layers" in asked_for
         self.fewer_positions = "max_position_embeddings" in asked_for
         self.view = find_encoder(model)
-        self.report = LoadReport(checkpoint.source, match.dialect.title, notes=list(notes))
+        self.report = LoadReport(
+            checkpoint.source, match.dialect.title, notes=list(notes), chosen=chosen
+        )
 
     def plan(self):
         """Checks everything that can be checked without reading an array."""
@@ -127,9 +139,10 @@ class Loader:
         if try_first:
             for name in targets:
                 self.checkpoint.read(name)
-        for name, edges_of_name in targets.items():
+        bar = tqdm(targets, "loading", unit=" variables", disable=not verbose, leave=False, delay=2)
+        for name in bar:
             array = self.checkpoint.read(name)
-            for edge in edges_of_name:
+            for edge in targets[name]:
                 edge.variable.assign(self._value(edge, array))
         setattr(self.model, _REPORT_ATTRIBUTE, self.report)
         self._speak(verbose)

@@ -61,6 +61,16 @@ class Row:
         return array.T if self.transpose else array
 
 
+# What the symbols of `Row.dims` are called in a configuration.
+KEY_OF_SYMBOL = {
+    "V": "vocab_size",
+    "E": "embedding_size",
+    "H": "hidden_size",
+    "I": "intermediate_size",
+    "P": "max_position_embeddings",
+    "T": "type_vocab_size",
+}
+
 # The layer whose presence says that the model has a head.
 _HEAD_LAYERS = {"mlm": "MLM-Bias"}
 
@@ -98,6 +108,7 @@ class Dialect:
         scopes: beginnings of the names that belong to the encoder itself.
         prefixes: what may stand before the names.
         buffers: names without a number that the model would need, such as position ids.
+        hugging_face: whether its original code is the transformers library.
         forces_projection: whether a projection exists even if E == H.
         plain_classifier: see `BuildOptions`.
     """
@@ -114,6 +125,7 @@ class Dialect:
     scopes: tuple
     prefixes: tuple = ("", "module/")
     buffers: tuple = ()
+    hugging_face: bool = False
     forces_projection: bool = False
     plain_classifier: bool = False
 

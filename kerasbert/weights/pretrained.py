@@ -11,10 +11,10 @@ from kerasbert.models.view import find_encoder
 from kerasbert.weights.checkpoints.replacement import Replacement
 from kerasbert.weights.dialects import huggingface
 from kerasbert.weights.export import (
+    Written,
     arrays_by_name,
     config_of_file,
     refuse_inexpressible,
-    summary,
     variables_without_name,
 )
 from kerasbert.weights.mapping import edges
@@ -65,22 +65,25 @@ _DISTILBERT_WORDS = {
 }
 
 
-def save_pretrained(model, folder, verbose=1):
-    """Writes config.json and model.safetensors as transformers reads them.
+def save_pretrained(model, folder, tokenizer=None, verbose=1):
+    """Writes config.json, model.safetensors and the vocabulary as transformers reads them.
 
-    Both are written under temporary names first, so that a crash leaves the old ones.
+    All are written under temporary names first, so that a crash leaves the old ones.
 
     Args:
         model: a Keras model that holds one encoder of kerasbert. Other layers of your own
             have no name there and are left out; the printed line says so.
         folder: where to write; made if needed.
+        tokenizer: a `kerasbert.tokenizers.Tokenizer` or `SpTokenizer`, whose vocabulary and
+            settings are to be written too; default none.
         verbose: 0 prints nothing, 1 one line.
 
     Returns:
         The path of the folder.
 
     Raises:
-        WeightMismatchError: if transformers has no model of this kind.
+        WeightMismatchError: if transformers has no model of this kind, or the tokenizer has
+            more tokens than the model.
         CheckpointError: if the files cannot be written.
 
     Example:
@@ -88,21 +91,37 @@ def save_pretrained(model, folder, verbose=1):
         Hugging Face albert: ... variables written to out/hugging_face
         'out/hugging_face'
     """
-    view = find_encoder(model)
     folder = Path(os.path.expanduser(os.fspath(folder)))
+    written = write_pretrained(model, folder, tokenizer)
+    if verbose:
+        print(written.summary(folder))
+    return str(folder)
+
+
+def write_pretrained(model, folder, tokenizer=None):
+    """Does what `save_pretrained` does, and returns what was `Written`."""
+    view = find_encoder(model)
     config = config_of_file(view.config)
     dialect = _DIALECTS[config.family]
     _refuse_other_architectures(model, config, dialect)
+    _check_vocabulary(tokenizer, config)
     kind = _class_suffix(view)
     prefix = dialect.prefixes[0] if kind != "Model" else ""
     found = edges(view, dialect, prefix, config)
     left_out = variables_without_name(model, view, found)
     arrays = {**_identity_projection(config, dialect, prefix), **arrays_by_name(found, dialect)}
     values = _config_values(config, _CLASS_STEM[config.family] + kind, view)
-    _write(folder, arrays, values)
-    if verbose:
-        print(summary(dialect, found, left_out, folder))
-    return str(folder)
+    _write(folder, arrays, values, {} if tokenizer is None else tokenizer.hugging_face_files())
+    return Written(dialect.title, len(found), left_out)
+
+
+def _check_vocabulary(tokenizer, config):
+    if tokenizer is not None and tokenizer.vocab_size > config.vocab_size:
+        raise WeightMismatchError(
+            f"The tokenizer has {tokenizer.vocab_size} tokens, the model vocab_size="
+            f"{config.vocab_size}.\nExpected a vocabulary of the model.\n"
+            "Pass the tokenizer that the model was built for (after keep_tokens: the cut one)."
+        )
 
 
 def _class_suffix(view):
@@ -179,7 +198,7 @@ def _config_values(config, class_name, view):
     return values
 
 
-def _write(folder, arrays, values):
+def _write(folder, arrays, values, vocabulary):
     # Imported late: only those who write this form need it.
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
@@ -190,6 +209,8 @@ def _write(folder, arrays, values):
             files.aside(folder / "config.json").write_text(
                 json.dumps(values, indent=2) + "\n", encoding="utf-8"
             )
+            for name, content in vocabulary.items():
+                files.aside(folder / name).write_bytes(content)
     except (OSError, SafetensorError) as error:
         raise CheckpointError(
             f"Cannot write to {folder}: {error}.\nEarlier files there are untouched.\n"

@@ -21,6 +21,7 @@ class LoadReport:
         optimizer_slots: names of optimizer state.
         buffers: names of constants that the model computes itself, such as position ids.
         notes: sentences about decisions taken from the file.
+        chosen: how model="auto" was decided; None if the model was named.
     """
 
     source: str
@@ -33,6 +34,7 @@ class LoadReport:
     optimizer_slots: list = field(default_factory=list)
     buffers: list = field(default_factory=list)
     notes: list = field(default_factory=list)
+    chosen: str | None = None
 
     @property
     def fan_out(self):
@@ -57,16 +59,18 @@ class LoadReport:
         ):
             if names:
                 parts.append(f"{len(names)} {label}")
-        return f"{self.dialect}: {', '.join(parts)} ({self.source})"
+        choice = f"; {self.chosen}" if self.chosen else ""
+        return f"{self.dialect}: {', '.join(parts)} ({self.source}){choice}"
 
     def rows(self):
-        """Pairs (what, text) for display, at most nine."""
+        """Pairs (what, text) for display, at most eleven."""
         loaded = f"{len(self.loaded)} model variables from {len(self.read)} names"
         if self.fan_out > 1:
             loaded += f"; one name fills up to {self.fan_out} blocks"
         rows = [
             ("checkpoint", str(self.source)),
             ("dialect", self.dialect),
+            ("model", self.chosen or ""),
             ("loaded", loaded),
             ("missing", _named(self.missing, "keep their initial values")),
             ("unused heads", _named(self.unused_heads, "not asked for")),

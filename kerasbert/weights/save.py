@@ -15,11 +15,11 @@ from kerasbert.weights.dialects import (
     GOOGLE_BERT,
 )
 from kerasbert.weights.export import (
+    Written,
     arrays_by_name,
     config_of_file,
     is_unshared,
     refuse_inexpressible,
-    summary,
     variables_without_name,
 )
 from kerasbert.weights.mapping import edges
@@ -61,13 +61,26 @@ def save_weights_as_checkpoint(model, prefix, verbose=1):
         >>> again = build_transformer_model(paths["config"], paths["checkpoint"], model="albert")
         Google ALBERT: ... variables loaded (out/albert_model.ckpt)
     """
-    view = find_encoder(model)
     prefix = os.path.expanduser(os.fspath(prefix)).removesuffix(".index")
     if os.path.isdir(prefix) or not os.path.basename(prefix):
+        name = f"{find_encoder(model).config.family}_model.ckpt"
         raise CheckpointError(
-            f"{prefix} is a folder.\nExpected a prefix, such as "
-            f"{os.path.join(prefix, view.config.family + '_model.ckpt')}."
+            f"{prefix} is a folder.\nExpected a prefix, such as {os.path.join(prefix, name)}."
         )
+    config_path = f"{prefix.removesuffix('.ckpt')}_config.json"
+    written = write_original(model, prefix, config_path)
+    if verbose:
+        print(written.summary(prefix))
+    return {"checkpoint": prefix, "config": config_path}
+
+
+def write_original(model, prefix, config_path):
+    """Writes checkpoint and configuration, and returns what was `Written`.
+
+    Raises:
+        As `save_weights_as_checkpoint` does.
+    """
+    view = find_encoder(model)
     config = config_of_file(view.config)
     dialect = _dialect_for(config)
     refuse_inexpressible(
@@ -79,12 +92,9 @@ def save_weights_as_checkpoint(model, prefix, verbose=1):
     )
     found = edges(view, dialect, "", config)
     left_out = variables_without_name(model, view, found)
-    config_path = f"{prefix.removesuffix('.ckpt')}_config.json"
     text = json.dumps(_keys_of_file(config), indent=2) + "\n"
     write_checkpoint(prefix, arrays_by_name(found, dialect), texts={config_path: text})
-    if verbose:
-        print(summary(dialect, found, left_out, prefix))
-    return {"checkpoint": prefix, "config": config_path}
+    return Written(dialect.title, len(found), left_out)
 
 
 def _dialect_for(config):

@@ -90,6 +90,7 @@ def _dialect(name, family, top_rows, **differences):
         ln_types=("postln",),
         top_rows=top_rows,
         buffers=BUFFERS,
+        hugging_face=True,
         **settings,
     )
 

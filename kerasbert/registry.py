@@ -1,0 +1,174 @@
+"""The models by their names, and which of them `model="auto"` means."""
+
+from kerasbert.errors import ConfigError, WeightMismatchError, did_you_mean, listing
+from kerasbert.models.albert import ALBERT, ALBERTUnshared
+from kerasbert.models.bert import BERT
+from kerasbert.models.electra import ELECTRA, ELECTRAGenerator
+from kerasbert.models.encoder import Encoder
+from kerasbert.models.roberta import DistilBERT, RoBERTa
+from kerasbert.weights.detect import best_matches, matches_in
+
+AUTO = "auto"
+
+# RoBERTa-wwm and its like are BERTs that were trained longer; config or file say which
+# RoBERTa is meant, see `find_architecture`.
+MODELS = {
+    "bert": BERT,
+    "roberta": BERT,
+    "albert": ALBERT,
+    "albert_unshared": ALBERTUnshared,
+    "electra": ELECTRA,
+    "electra_generator": ELECTRAGenerator,
+    "distilbert": DistilBERT,
+}
+_OF_FAMILY = {**MODELS, "roberta": RoBERTa}
+
+# Keys that only the configurations of one family have.
+_TELLING_KEYS = {
+    "num_hidden_groups": "albert",
+    "inner_group_num": "albert",
+    "ln_type": "albert",
+    "n_layers": "distilbert",
+}
+
+
+def find_architecture(model, values, checkpoint=None, options=()):
+    """Returns the architecture that `model` names.
+
+    Args:
+        model: name of a model, "auto", or a subclass of `Encoder`.
+        values: keys of the configuration.
+        checkpoint: an opened checkpoint, or None.
+        options: dict of keyword arguments: the heads asked for decide between the two towers
+            of an ELECTRA checkpoint.
+
+    Returns:
+        The subclass of `Encoder`, and a text about the choice, None if it was named.
+
+    Raises:
+        ConfigError: if there is no such model, or nothing tells the family.
+        WeightMismatchError: if configuration and checkpoint tell different families.
+    """
+    if isinstance(model, type) and issubclass(model, Encoder) and model.family:
+        return model, None
+    if model == AUTO:
+        family, reason = _family(values, checkpoint, options)
+        return _OF_FAMILY[family], f"model={family!r} was chosen {reason}"
+    if not isinstance(model, str) or model not in MODELS:
+        raise ConfigError(
+            f"Unknown model={model!r}.{did_you_mean(model, MODELS)}\n"
+            f"Expected one of: {AUTO}, {', '.join(MODELS)}; or a subclass of "
+            "kerasbert.models.Encoder."
+        )
+    if model == "roberta" and _is_original_roberta(values, checkpoint):
+        return RoBERTa, None
+    return MODELS[model], None
+
+
+def architecture_of(family):
+    """Returns the architecture for a `ModelConfig` of `family`."""
+    return _OF_FAMILY[family]
+
+
+def _is_original_roberta(values, checkpoint):
+    if isinstance(values.get("model_type"), str):
+        return values["model_type"] == "roberta"
+    return checkpoint is not None and "roberta" in _best_families(checkpoint)
+
+
+def _family(values, checkpoint, options):
+    """The family that config and checkpoint agree on, and what told it."""
+    told = _told_by_config(values)
+    if checkpoint is None:
+        return _without_checkpoint(values, told)
+    families = _best_families(checkpoint)
+    if _has_both_towers(checkpoint):
+        families = ["electra_generator" if _wants_generator(options) else "electra"]
+    if told is not None:
+        families = _confirmed(told, families, checkpoint)
+    if len(families) > 1:
+        raise ConfigError(
+            f"{checkpoint.source} may hold a model of the families: {', '.join(families)}.\n"
+            "Expected a config with model_type, or names that only one family has.\n"
+            f"Pass model=, one of: {', '.join(map(repr, families))}."
+        )
+    return families[0], "by the names in the checkpoint"
+
+
+def _told_by_config(values):
+    """The families that the configuration names, None if it names none."""
+    kind = values.get("model_type")
+    if not isinstance(kind, str):
+        return None
+    if kind not in _OF_FAMILY:
+        raise ConfigError(
+            f"The configuration says model_type={kind!r}.{did_you_mean(kind, _OF_FAMILY)}\n"
+            f"Expected one of: {', '.join(_OF_FAMILY)}.\n"
+            "Pass model= if it has the architecture of one of these all the same."
+        )
+    if kind != "electra":
+        return [kind]
+    classes = values.get("architectures") or ()
+    return ["electra_generator"] if "ElectraForMaskedLM" in classes else ["electra"]
+
+
+def _without_checkpoint(values, told):
+    if told is not None:
+        return told[0], "by model_type of the configuration"
+    for key, family in _TELLING_KEYS.items():
+        if values.get(key) is not None:
+            return family, f"by {key} of the configuration"
+    embedding_size = values.get("embedding_size")
+    if embedding_size is not None and embedding_size != values.get("hidden_size"):
+        raise ConfigError(
+            f"embedding_size={embedding_size!r} differs from "
+            f"hidden_size={values.get('hidden_size')!r}, which ALBERT and ELECTRA have in common.\n"
+            "Expected model=, a checkpoint, or a key such as num_hidden_groups.\n"
+            "Pass model='albert', model='electra' or model='electra_generator'."
+        )
+    return "bert", "as the configuration hints at no other family"
+
+
+def _best_families(checkpoint):
+    """The families that know the most names of a file, the generator only if alone."""
+    matches = best_matches(checkpoint)
+    families = list(dict.fromkeys(match.dialect.family for match in matches))
+    if "electra" in families and "electra_generator" in families:
+        families.remove("electra_generator")
+    if {"bert", "roberta"} <= set(families):
+        # RoBERTa has one segment; BERT two, or none where they were cut off.
+        families.remove("bert" if _has_one_segment(checkpoint, matches[0]) else "roberta")
+    return families
+
+
+def _has_one_segment(checkpoint, match):
+    return any(
+        checkpoint.shapes.get(name, (0,))[:1] == (1,)
+        for row in match.dialect.top_rows
+        if row.dims.startswith("T ")
+        for name in row.names(match.prefix)
+    )
+
+
+def _has_both_towers(checkpoint):
+    """Whether the file is a pre-training checkpoint of ELECTRA, as Google's code writes it."""
+    original = {m.dialect.family for m in matches_in(checkpoint) if not m.dialect.hugging_face}
+    return {"electra", "electra_generator"} <= original
+
+
+def _wants_generator(options):
+    asked_for = dict(options)
+    other = asked_for.get("with_discriminator") or asked_for.get("with_classifier")
+    return bool(asked_for.get("with_mlm")) and not other
+
+
+def _confirmed(told, families, checkpoint):
+    found = [match.dialect.family for match in matches_in(checkpoint)]
+    if told[0] in found:
+        return told
+    raise WeightMismatchError(
+        f"The configuration says that the model is of the {told[0]} family, but "
+        f"{checkpoint.source} holds one of: {listing(families)}.\n"
+        "Expected config and checkpoint of one model.\n"
+        "Pass the config file that belongs to the checkpoint."
+    )

@@ -1,0 +1,112 @@
+"""The vocabulary file that lies beside a checkpoint, and what conversions do to it."""
+
+import json
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from kerasbert.errors import ConfigError, listing
+from kerasbert.tokenizers import SpTokenizer, Tokenizer, load_vocab
+from kerasbert.tokenizers.vocab import vocab_bytes
+
+SIMPLIFIED = "simplified"
+_SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """A vocabulary file, whole or cut.
+
+    Attributes:
+        path: the file.
+        token_dict: dict from token to id of what is left of it; None if it is whole.
+        kept: the old ids of these tokens, in their new order; None if it is whole.
+    """
+
+    path: Path
+    token_dict: dict | None = None
+    kept: tuple | None = None
+
+    @property
+    def is_sentencepiece(self):
+        """Whether the file is a SentencePiece model."""
+        return self.path.suffix == ".model"
+
+    def cut(self, keep_tokens):
+        """Returns the vocabulary with some tokens only.
+
+        Args:
+            keep_tokens: path of a file with the tokens to keep, or "simplified".
+
+        Raises:
+            ConfigError: if this vocabulary cannot be cut or lacks one of the tokens.
+        """
+        if self.is_sentencepiece:
+            raise ConfigError(
+                f"{self.path} is a SentencePiece model, which cannot be cut to some tokens.\n"
+                "Expected a vocab.txt.\nLeave keep_tokens out."
+            )
+        if keep_tokens == SIMPLIFIED:
+            whole = load_vocab(self.path)
+            start = [token for token in _SPECIAL_TOKENS if token in whole]
+            token_dict, kept = load_vocab(self.path, simplified=True, startswith=start)
+            return replace(self, token_dict=token_dict, kept=tuple(kept))
+        whole, token_dict = load_vocab(self.path), load_vocab(keep_tokens)
+        unknown = [token for token in token_dict if token not in whole]
+        if unknown:
+            raise ConfigError(
+                f"{keep_tokens} lists {len(unknown)} tokens that {self.path} does not have: "
+                f"{listing(unknown)}.\nExpected tokens of that vocabulary."
+            )
+        order = sorted(token_dict, key=token_dict.get)
+        return replace(self, token_dict=token_dict, kept=tuple(whole[token] for token in order))
+
+    def tokenizer(self):
+        """Returns the tokenizer for this vocabulary."""
+        if self.is_sentencepiece:
+            return SpTokenizer(self.path)
+        return Tokenizer(self.token_dict or load_vocab(self.path), do_lower_case=self._lower_case())
+
+    def content(self):
+        """Returns what to write, in bytes."""
+        return self.path.read_bytes() if self.kept is None else vocab_bytes(self.token_dict)
+
+    def _lower_case(self):
+        """What the settings beside the file say; else whether no token has a capital letter."""
+        try:
+            settings = json.loads((self.path.parent / "tokenizer_config.json").read_text("utf-8"))
+        except (OSError, ValueError):
+            settings = None
+        if isinstance(settings, dict) and isinstance(settings.get("do_lower_case"), bool):
+            return settings["do_lower_case"]
+        words = (token for token in load_vocab(self.path) if not token.startswith("["))
+        return not any(word != word.lower() for word in words)
+
+
+def find_vocabulary(source, given=None):
+    """Finds the vocabulary of a checkpoint.
+
+    Args:
+        source: path of the checkpoint: a folder, a file or a prefix.
+        given: path of the vocabulary, if it is known.
+
+    Returns:
+        A `Vocabulary`, or None if none lies beside the checkpoint.
+
+    Raises:
+        ConfigError: if there are several, or the given one does not exist.
+    """
+    if given is not None:
+        path = Path(os.path.expanduser(os.fspath(given)))
+        if not path.is_file():
+            raise ConfigError(f"No such vocabulary: {path}.\nExpected a vocab.txt or .model file.")
+        return Vocabulary(path)
+    folder = Path(os.path.expanduser(os.fspath(source)))
+    folder = folder if folder.is_dir() else folder.parent
+    found = sorted(folder.glob("*vocab*.txt")) or sorted(folder.glob("*.model"))
+    if len(found) > 1:
+        raise ConfigError(
+            f"The folder {folder} holds {len(found)} vocabularies: "
+            f"{listing(path.name for path in found)}.\nExpected one.\nPass vocabulary=."
+        )
+    return Vocabulary(found[0]) if found else None

@@ -1,0 +1,44 @@
+"""Which heads a checkpoint holds, as arguments of `build_transformer_model`."""
+
+
+def heads_in(checkpoint, match, values):
+    """Returns the arguments with which every complete head of a checkpoint is loaded.
+
+    Args:
+        checkpoint: an opened checkpoint.
+        match: what `detect` found in it.
+        values: keys of the configuration; its `architectures` tell a classifier of texts from
+            one of tokens, which Hugging Face names alike.
+
+    Returns:
+        A dict such as `{"with_nsp": True, "with_mlm": True}`.
+    """
+    present, incomplete = set(), set()
+    for row in match.dialect.top_rows:
+        if row.head is None or row.tied:
+            continue
+        found = any(name in checkpoint.shapes for name in row.names(match.prefix))
+        (present if found else incomplete).add(row.ours.partition("/")[0])
+    present -= incomplete
+    heads = {}
+    if "Pooler-Dense" in present:
+        heads["with_nsp" if "NSP-Proba" in present else "with_pool"] = True
+    if {"MLM-Dense", "MLM-Norm", "MLM-Bias"} <= present:
+        heads["with_mlm"] = True
+    if {"Discriminator-Dense", "Discriminator-Prediction"} <= present:
+        heads["with_discriminator"] = True
+    kind = _classifier(present, values, match.dialect)
+    return {**heads, "with_classifier": kind} if kind else heads
+
+
+def _classifier(present, values, dialect):
+    if "Span-Classifier" in present:
+        return "span"
+    text, token = "Classifier" in present, "Token-Classifier" in present
+    if text and token:
+        classes = str(values.get("architectures") or "")
+        on_pooler = dialect.family in ("bert", "albert")
+        text = "TokenClassification" not in classes and (not on_pooler or "Pooler-Dense" in present)
+    if text:
+        return "sequence"
+    return "token" if token else None

@@ -1,0 +1,181 @@
+"""What the shapes in a checkpoint say of the configuration, and what they cannot say."""
+
+from dataclasses import dataclass
+
+from kerasbert.errors import ConfigError
+from kerasbert.weights.mapping import KEY_OF_SYMBOL
+
+_PASS = "Pass {key}= as a keyword argument, or the config file that belongs to the checkpoint."
+
+# Published ALBERTs of one shared block, whose depth no shape shows: H to L.
+_ALBERT_LAYERS = {312: 4, 384: 6, 768: 12, 1024: 24, 2048: 24, 4096: 12}
+
+# Small Chinese models whose heads are not 64 wide.
+_TWELVE_HEADS = (312, 384)
+
+_CHINESE_VOCABULARY = 21128
+
+
+@dataclass(frozen=True)
+class Size:
+    """A number that a checkpoint shows, and where.
+
+    Attributes:
+        value: the number.
+        evidence: the name and shape, or the place, that shows it.
+    """
+
+    value: int
+    evidence: str
+
+
+def sizes_in(checkpoint, match):
+    """Reads sizes from shapes and from the places of the blocks.
+
+    Args:
+        checkpoint: an opened checkpoint.
+        match: what `detect` found in it.
+
+    Returns:
+        A dict from keys of the configuration to `Size`s. Keys that nothing shows are absent,
+        such as the number of heads, and that of layers where one block serves them all.
+    """
+    sizes = {}
+    wide = "H" if match.dialect.embedding_order == "project_first" else "E"
+    for name, dims in _known_names(checkpoint, match):
+        shape = checkpoint.shapes[name]
+        symbols = dims.replace("W", wide).split()
+        if len(shape) != len(symbols):
+            continue  # the loader will say so
+        for symbol, length in zip(symbols, shape, strict=True):
+            if symbol in KEY_OF_SYMBOL:
+                sizes.setdefault(KEY_OF_SYMBOL[symbol], Size(length, f"{name} is {shape}"))
+    for column, key in enumerate(("num_hidden_layers", "num_hidden_groups", "inner_group_num")):
+        numbers = {
+            place[column]: address
+            for address, place in match.places.items()
+            if place[column] is not None
+        }
+        if numbers:
+            sizes[key] = Size(max(numbers) + 1, f"the last is {numbers[max(numbers)]}")
+    return sizes
+
+
+def infer_config(checkpoint, match, given):
+    """Makes a configuration from a checkpoint alone.
+
+    Args:
+        checkpoint: an opened checkpoint.
+        match: what `detect` found in it.
+        given: the keys that are known otherwise.
+
+    Returns:
+        A dict of keys of a configuration, and a list of texts on what is assumed in it.
+
+    Raises:
+        ConfigError: if a key is neither given nor shown nor ruled by the family.
+    """
+    values = {key: size.value for key, size in sizes_in(checkpoint, match).items()}
+    values.setdefault("type_vocab_size", 0)
+    values.update(given)
+    _check_shown(values, checkpoint.source)
+    assumed = _conventions(values, match.dialect, given)
+    if "num_hidden_layers" not in values:
+        values["num_hidden_layers"] = _layers(values, checkpoint.source)
+        assumed.append(
+            f"num_hidden_layers={values['num_hidden_layers']} (as published with "
+            f"hidden_size={values['hidden_size']})"
+        )
+    for key, rule in _RULES.items():
+        if key not in given:
+            values[key], why = rule(values, match.dialect)
+            if values[key] is None:
+                raise ConfigError(
+                    f"{key} is not visible in the shapes of {checkpoint.source}: {why}.\n"
+                    f"Expected a size for which the rule is known.\n{_PASS.format(key=key)}"
+                )
+            assumed.append(f"{key}={values[key]!r} ({why})")
+    return values, assumed
+
+
+def _known_names(checkpoint, match):
+    """Pairs of a name of the encoder in the file and its dims."""
+    outer = ((row, match.prefix) for row in match.dialect.top_rows if row.head is None)
+    inner = ((row, place) for place in match.places for row in match.dialect.block_rows)
+    for row, place in (*outer, *inner):
+        yield from ((name, row.dims) for name in row.names(place) if name in checkpoint.shapes)
+
+
+def _check_shown(values, source):
+    for key in KEY_OF_SYMBOL.values():
+        if key not in values:
+            raise ConfigError(
+                f"{key} is not visible in {source}: the variables that would show it are "
+                "missing or have an unexpected number of axes.\n"
+                f"Expected an undamaged checkpoint.\n{_PASS.format(key=key)}"
+            )
+
+
+def _conventions(values, dialect, given):
+    """Adds what is a matter of the release; returns texts on what is assumed."""
+    if dialect.family == "roberta":
+        values.setdefault("layer_norm_eps", 1e-5)
+    if dialect.embedding_order == "project_first" and "ln_type" not in given:
+        values["ln_type"] = "postln"
+        return ["ln_type='postln' (no other weights were published)"]
+    return []
+
+
+def _layers(values, source):
+    published = _ALBERT_LAYERS.get(values.get("hidden_size"))
+    single = values.get("num_hidden_groups", 1) == values.get("inner_group_num", 1) == 1
+    if published is None or not single:
+        raise ConfigError(
+            f"num_hidden_layers is not visible in the shapes of {source}: blocks serve "
+            "several layers.\n"
+            f"Expected one block of a published size (hidden_size one of: "
+            f"{', '.join(map(str, _ALBERT_LAYERS))}).\n{_PASS.format(key='num_hidden_layers')}"
+        )
+    return published
+
+
+def _heads(values, dialect):
+    """The number of heads, or None, and the reason."""
+    width = values["hidden_size"]
+    if dialect.family == "electra_generator" and width < 64:
+        return 1, "as ELECTRA's code gives narrow generators"
+    if dialect.family == "albert" and width in _TWELVE_HEADS:
+        return 12, "as the tiny and small Chinese ALBERTs have"
+    if dialect.family == "albert" and width == 2048:
+        return None, "ALBERT xlarge was published with 16 and with 32 heads"
+    if width in _TWELVE_HEADS:
+        return None, f"models with hidden_size={width} have 6 or 12 heads"
+    if width % 64:
+        return None, f"hidden_size={width} is no multiple of the usual 64 for each head"
+    return width // 64, "64 wide each"
+
+
+def _activation(values, dialect):
+    if dialect.hugging_face and dialect.family == "albert":
+        return "gelu_tanh", "transformers' default for ALBERT"
+    if dialect.hugging_face or dialect.family.startswith("electra"):
+        return "gelu_erf", "the family's own"
+    chinese = values["vocab_size"] == _CHINESE_VOCABULARY
+    google_albert = dialect.family == "albert" and dialect.embedding_order == "project_last"
+    if google_albert and chinese and values["hidden_size"] not in _TWELVE_HEADS:
+        return "relu", "as Google's Chinese ALBERTs have"
+    return "gelu_tanh", "the family's own"
+
+
+def _dropout(values, dialect):
+    if dialect.family == "albert":
+        return 0.0, "as most ALBERTs have"
+    return 0.1, "the family's own"
+
+
+_RULES = {
+    "num_attention_heads": _heads,
+    "hidden_act": _activation,
+    "hidden_dropout_prob": _dropout,
+    "attention_probs_dropout_prob": _dropout,
+}
