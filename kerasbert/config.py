@@ -32,6 +32,10 @@ _RATES = (
     "layer_norm_eps",
 )
 
+# No tensor has longer axes, and no computer runs deeper models; a damaged file may say so.
+_LARGEST = 2**31 - 1
+_MOST_DEPTHS = 10_000
+
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
@@ -94,6 +98,10 @@ class ModelConfig:
             check_integer(key, getattr(self, key), minimum=1)
         for key in ("type_vocab_size", "pad_token_id"):
             check_integer(key, getattr(self, key), minimum=0)
+        for key in (*_COUNTS, "type_vocab_size", "pad_token_id"):
+            _check_limit(key, getattr(self, key), _LARGEST)
+        depths = self.num_hidden_layers * self.inner_group_num
+        _check_limit("num_hidden_layers * inner_group_num", depths, _MOST_DEPTHS)
         for key in _RATES:
             _check_real(key, getattr(self, key), low=0.0, high=1.0, low_allowed="dropout" in key)
         if self.hidden_size % self.num_attention_heads:
@@ -108,7 +116,8 @@ class ModelConfig:
                 raise ConfigError(
                     f"{key}={getattr(self, key)!r}.\nExpected one of: {', '.join(choices)}."
                 )
-        self.sharing  # noqa: B018 - checks unshare and unshare_layers
+        # Checked whatever the family, which decides whether they are used.
+        BlockSharing(self.depths, self.unshare, self.unshare_layers)
         self._use_plain_numbers()
 
     def _use_plain_numbers(self):
@@ -188,6 +197,14 @@ class ModelConfig:
         if values["unshare_layers"] is not None:
             values["unshare_layers"] = tuple(values["unshare_layers"])
         return cls(**values)
+
+
+def _check_limit(key, value, limit):
+    if value > limit:
+        raise ConfigError(
+            f"{key}={str(value)[:20]} is too large.\nExpected at most {limit}.\n"
+            "Check it against the config file that belongs to the checkpoint."
+        )
 
 
 def _check_real(key, value, low, high, low_allowed):

@@ -23,7 +23,7 @@ def locate(config, checkpoint):
     if not isinstance(config, str | os.PathLike) or not os.fspath(config):
         return config, checkpoint
     folder = Path(os.path.expanduser(os.fspath(config)))
-    if not folder.is_dir():
+    if not _is_folder(folder):
         return config, checkpoint
     # Without a checkpoint of its own the folder must hold one: no silent random weights.
     return _single(configs_in(folder), folder), folder if checkpoint is None else checkpoint
@@ -34,11 +34,11 @@ def _config_beside(checkpoint):
     if not isinstance(checkpoint, str | os.PathLike) or not os.fspath(checkpoint):
         return None
     path = Path(os.path.expanduser(os.fspath(checkpoint)))
-    if path.is_dir():
+    if _is_folder(path):
         found = configs_in(path)
         return _single(found, path) if found else None
     # There the name is fixed. Beside a TensorFlow checkpoint may lie that of another one.
-    if path.suffix not in _HUGGING_FACE_SUFFIXES or not path.is_file():
+    if path.suffix not in _HUGGING_FACE_SUFFIXES:
         return None
     config = path.parent / "config.json"
     return config if _is_config(config) else None
@@ -54,7 +54,7 @@ def config_of(checkpoint):
         A path, or None if there is none or more than one.
     """
     path = Path(os.path.expanduser(os.fspath(checkpoint)))
-    found = configs_in(path if path.is_dir() else path.parent)
+    found = configs_in(path if _is_folder(path) else path.parent)
     return found[0] if len(found) == 1 else None
 
 
@@ -73,8 +73,15 @@ def _single(found, folder):
     return found[0]
 
 
+def _is_folder(path):
+    """Like `is_dir`, which raises where a folder may not be entered or a name is too long."""
+    return os.path.isdir(path)
+
+
 def _is_config(path):
     try:
+        if not path.is_file():  # to open a named pipe would wait for ever
+            return False
         values = json.loads(path.read_text("utf-8-sig"))
     except (OSError, ValueError, RecursionError):
         return False

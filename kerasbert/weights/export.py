@@ -41,6 +41,17 @@ def config_of_file(config):
     return config.replace(num_hidden_groups=groups)
 
 
+def sharing_keys(config):
+    """Returns our own keys for what no other code's configuration can say of un-sharing."""
+    if config.family != "albert" or not is_unshared(config):
+        return {}
+    return {
+        "unshare": config.unshare,
+        "unshare_layers": config.unshare_layers,
+        "sharing_groups": config.sharing_groups,
+    }
+
+
 def is_unshared(config):
     """Whether some block of an ALBERT has copies."""
     return config.unshare is not None or config.unshare_layers is not None

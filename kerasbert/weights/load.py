@@ -138,10 +138,10 @@ class Loader:
         targets = self._by_name()
         if try_first:
             for name in targets:
-                self.checkpoint.read(name)
+                self._read(name)
         bar = tqdm(targets, "loading", unit=" variables", disable=not verbose, leave=False, delay=2)
         for name in bar:
-            array = self.checkpoint.read(name)
+            array = self._read(name)
             for edge in targets[name]:
                 edge.variable.assign(self._value(edge, array))
         setattr(self.model, _REPORT_ATTRIBUTE, self.report)
@@ -216,6 +216,17 @@ class Loader:
 
     # --- values ---
 
+    def _read(self, name):
+        array = self.checkpoint.read(name)
+        # Kind "V" is bfloat16, a type that numpy does not know by itself.
+        if array.dtype.kind not in "fV":
+            raise WeightMismatchError(
+                f"{name} in {self.checkpoint.source} is of type {array.dtype}.\n"
+                "Expected floating-point numbers; integers may be quantised weights.\n"
+                "Convert the checkpoint to float32 with the program that wrote it."
+            )
+        return array
+
     def _by_name(self):
         targets = {}
         for edge in self.edges:
@@ -234,9 +245,9 @@ class Loader:
             first, *others = names
             if not others:
                 continue
-            array = self.checkpoint.read(first)
+            array = self._read(first)
             for name in others:
-                if not np.array_equal(array, self.checkpoint.read(name), equal_nan=True):
+                if not np.array_equal(array, self._read(name), equal_nan=True):
                     raise WeightMismatchError(
                         f"{self.checkpoint.source}: {path} serves several layers of the model, but "
                         f"{first} and {name} differ.\n"

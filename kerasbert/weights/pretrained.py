@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from kerasbert.weights.export import (
     arrays_by_name,
     config_of_file,
     refuse_inexpressible,
+    sharing_keys,
     variables_without_name,
 )
 from kerasbert.weights.mapping import edges
@@ -188,6 +190,7 @@ def _config_values(config, class_name, view):
     if config.family == "albert":
         values["num_hidden_groups"] = config.num_hidden_groups
         values["inner_group_num"] = config.inner_group_num
+        values.update(sharing_keys(config))
     for name in ("Classifier", "Token-Classifier"):
         if view.has_layer(name):
             labels = range(view.layer(name).units)
@@ -205,14 +208,16 @@ def _write(folder, arrays, values, vocabulary):
 
     try:
         with Replacement(folder) as files:
-            save_file(arrays, files.aside(folder / "model.safetensors"), metadata={"format": "pt"})
-            files.aside(folder / "config.json").write_text(
-                json.dumps(values, indent=2) + "\n", encoding="utf-8"
-            )
+            config = files.aside(folder / "config.json")
+            config.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+            weights = files.aside(folder / "model.safetensors")
+            save_file(arrays, weights, metadata={"format": "pt"})
+            # safetensors lets nobody but the user read its file, whatever the umask is.
+            shutil.copymode(config, weights)
             for name, content in vocabulary.items():
                 files.aside(folder / name).write_bytes(content)
-    except (OSError, SafetensorError) as error:
+    except (OSError, ValueError, SafetensorError) as error:
         raise CheckpointError(
-            f"Cannot write to {folder}: {error}.\nEarlier files there are untouched.\n"
+            f"Cannot write to {str(folder)!r}: {error}.\nEarlier files there are untouched.\n"
             "Check that the folder is writable and the disk not full."
         ) from error

@@ -20,6 +20,7 @@ from kerasbert.weights.export import (
     config_of_file,
     is_unshared,
     refuse_inexpressible,
+    sharing_keys,
     variables_without_name,
 )
 from kerasbert.weights.mapping import edges
@@ -132,8 +133,4 @@ def _keys_of_file(config):
     elif config.family == "albert":
         keys["num_hidden_groups"] = config.num_hidden_groups
         keys["inner_group_num"] = config.inner_group_num
-    if config.family == "albert" and is_unshared(config):
-        keys["unshare"] = config.unshare
-        keys["unshare_layers"] = config.unshare_layers
-        keys["sharing_groups"] = config.sharing_groups
-    return keys
+    return {**keys, **sharing_keys(config)}

@@ -1,5 +1,6 @@
 """Replaces several files together, or none of them."""
 
+import contextlib
 import os
 import shutil
 import uuid
@@ -23,6 +24,7 @@ class Replacement:
     def __init__(self, folder):
         self._folder = Path(folder)
         self._stem = f".{uuid.uuid4().hex}"
+        self._done = False
         self._finals = {}  # from the new file to the path it is to take
 
     def aside(self, final):
@@ -42,7 +44,14 @@ class Replacement:
         return self._folder / self._stem
 
     def __enter__(self):
-        self._folder.mkdir(parents=True, exist_ok=True)
+        self._made = [
+            folder for folder in (self._folder, *self._folder.parents) if not folder.exists()
+        ]
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+        except OSError:
+            self._remove_folders()
+            raise
         return self
 
     def __exit__(self, kind, error, traceback):
@@ -52,6 +61,14 @@ class Replacement:
         finally:
             for leftover in self._folder.glob(f"{self._stem}*"):
                 leftover.unlink()
+            if kind is not None or not self._done:
+                self._remove_folders()
+
+    def _remove_folders(self):
+        """Takes the folders away again that were made, unless someone else uses them now."""
+        with contextlib.suppress(OSError):
+            for folder in self._made:
+                folder.rmdir()
 
     def _exchange(self):
         for new in self._finals:
@@ -70,6 +87,7 @@ class Replacement:
                 else:
                     os.replace(backups[final], final)
             raise
+        self._done = True
 
     def _backup(self, final):
         """Gives an old file a second name; its own stays in place all the time."""

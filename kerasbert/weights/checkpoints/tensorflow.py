@@ -2,11 +2,16 @@
 
 import contextlib
 import os
+import re
 import tempfile
 from pathlib import Path
 
 from kerasbert.errors import CheckpointError
 from kerasbert.weights.checkpoints.replacement import Replacement
+from kerasbert.weights.checkpoints.tensorflow_index import check_index
+
+# What TensorFlow puts around its messages.
+_OF_TENSORFLOW = re.compile(r"^\{\{.*?\}\} | \[Op:\w+\]$")
 
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 
@@ -32,6 +37,7 @@ class TensorFlowCheckpoint:
 
         self._tf_error = tf.errors.OpError
         with self._explained("open"):
+            check_index(f"{prefix}.index")
             # Not tf.train.load_checkpoint: it looks into a folder of the same name instead.
             self._reader = tf.compat.v1.train.NewCheckpointReader(self._plain_path(prefix))
             self.shapes = {
@@ -95,7 +101,14 @@ class TensorFlowCheckpoint:
     def _explained(self, action):
         try:
             yield
-        except (self._tf_error, ValueError, RuntimeError, UnicodeDecodeError, OSError) as error:
+        except (
+            self._tf_error,
+            ValueError,
+            RuntimeError,
+            OSError,
+            TypeError,
+            IndexError,
+        ) as error:  # the last two: an unknown type, and a place past the end of the data
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise CheckpointError(
                 f"Cannot {action} the checkpoint {self.source}: {reason}.\n"
@@ -133,9 +146,10 @@ def write_checkpoint(prefix, arrays, texts=None):
                 files.take(f"{files.stem}{suffix}", f"{prefix}{suffix}")
             for path, text in (texts or {}).items():
                 files.aside(path).write_text(text, encoding="utf-8")
-    except (OSError, tf.errors.OpError) as error:
+    except (OSError, ValueError, tf.errors.OpError) as error:
+        reason = _OF_TENSORFLOW.sub("", str(error).splitlines()[0])
         raise CheckpointError(
-            f"Cannot write the checkpoint {prefix}: {str(error).splitlines()[0]}.\n"
+            f"Cannot write the checkpoint {prefix!r}: {reason}.\n"
             "An earlier checkpoint of that name is untouched.\n"
             "Check that the folder is writable and the disk not full."
         ) from error
