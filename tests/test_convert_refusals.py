@@ -61,7 +61,7 @@ def test_mistakes(change, kind, facts, source, tmp_path, monkeypatch):
 
 
 def test_tokens_of_no_file(source, tmp_path):
-    with pytest.raises(TokenizerError, match="nowhere.txt does not exist"):
+    with pytest.raises(TokenizerError, match=r"nowhere\.txt does not exist"):
         silent(convert, source, tmp_path / "out", "google", keep_tokens="nowhere.txt")
     assert list(tmp_path.iterdir()) == []
 

@@ -93,7 +93,8 @@ class SpTokenizer(TokenizerBase):
     def hugging_face_files(self):
         """Returns the files with which transformers makes a tokenizer of the same pieces.
 
-        Its AlbertTokenizer knows no digit-comma rule: "12,3" gives other ids there.
+        The pieces are the same; its AlbertTokenizer (5.24) cuts numbers such as "12,3" and
+        words behind brackets in another way than SentencePiece itself.
 
         Returns:
             Dict from file name to content, in bytes.

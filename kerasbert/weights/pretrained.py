@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from kerasbert.errors import CheckpointError, WeightMismatchError
+from kerasbert.errors import CheckpointError, KerasbertError, WeightMismatchError
 from kerasbert.models.view import find_encoder
 from kerasbert.weights.checkpoints.replacement import Replacement
 from kerasbert.weights.dialects import huggingface
@@ -86,6 +86,7 @@ def save_pretrained(model, folder, tokenizer=None, verbose=1):
     Raises:
         WeightMismatchError: if transformers has no model of this kind, or the tokenizer has
             more tokens than the model.
+        KerasbertError: if `tokenizer` is none of ours.
         CheckpointError: if the files cannot be written.
 
     Example:
@@ -118,7 +119,14 @@ def write_pretrained(model, folder, tokenizer=None):
 
 
 def _check_vocabulary(tokenizer, config):
-    if tokenizer is not None and tokenizer.vocab_size > config.vocab_size:
+    if tokenizer is None:
+        return
+    if not hasattr(tokenizer, "hugging_face_files"):
+        raise KerasbertError(
+            f"tokenizer={tokenizer!r}.\n"
+            "Expected a kerasbert.tokenizers.Tokenizer or SpTokenizer, or None."
+        )
+    if tokenizer.vocab_size > config.vocab_size:
         raise WeightMismatchError(
             f"The tokenizer has {tokenizer.vocab_size} tokens, the model vocab_size="
             f"{config.vocab_size}.\nExpected a vocabulary of the model.\n"

@@ -54,6 +54,8 @@ CASES = [
     ("DistilBertForMaskedLM", DISTIL, "distilbert", MLM),
     ("DistilBertForSequenceClassification", DISTIL, "distilbert", SEQUENCE),
 ]
+pytestmark = pytest.mark.parity
+
 each_case = pytest.mark.parametrize(
     ("name", "sizes", "model", "options"), CASES, ids=[f"{c[0]}-{c[2]}" for c in CASES]
 )
