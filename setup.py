@@ -11,7 +11,7 @@ VERSION = re.search(
 ).group(1)
 
 EXAMPLES = ["matplotlib>=3.7", "snownlp==0.12.3"]
-TEST = ["hypothesis>=6.80", "pytest>=7.4", "ruff>=0.6"]
+TEST = ["hypothesis>=6.80", "pytest>=7.4", "pytest-xdist>=3.5", "ruff>=0.6"]
 PARITY = ["torch", "transformers>=4.40"]
 
 setup(

@@ -3,11 +3,13 @@
 import contextlib
 import io
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 
 import fixtures
+from kerasbert.cli import main
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
@@ -38,6 +40,14 @@ def test_blocks_run_in_order(files):
             exec(compile(code, f"README block {number}", "exec"), names)
         if shown:
             assert printed.getvalue() == shown, f"block {number}:\n{code}"
+
+
+def test_commands_of_the_shell(files, capsys):
+    commands = re.findall(r"^kerasbert ((?:inspect|convert) .+)$", README, re.M)
+    assert len(commands) == 4
+    for command in commands:
+        assert main(shlex.split(command)) == 0, capsys.readouterr().err
+    assert "Google ALBERT" in capsys.readouterr().out
 
 
 def test_what_is_shown_in_chinese_is_what_is_shown_in_english():

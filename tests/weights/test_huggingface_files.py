@@ -19,6 +19,8 @@ from kerasbert.weights.checkpoints.huggingface import find_huggingface_file
 from kerasbert.weights.checkpoints.safetensors import SafetensorsCheckpoint
 from kerasbert.weights.checkpoints.torch_pickle import TorchCheckpoint
 
+pytestmark = pytest.mark.parity
+
 torch = pytest.importorskip("torch")
 safetensors_torch = pytest.importorskip("safetensors.torch")
 

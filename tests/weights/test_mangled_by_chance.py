@@ -97,6 +97,7 @@ def test_sound_files(kind, sound, judged):
     assert_sound(judged(sound[kind]))
 
 
+@pytest.mark.parity
 @pytest.mark.parametrize("container", CONTAINERS)
 def test_torch_reads_the_files_made_here(container):
     torch = pytest.importorskip("torch")
