@@ -21,17 +21,7 @@ from kerasbert.weights.export import (
 )
 from kerasbert.weights.mapping import edges
 
-_DIALECTS = {
-    dialect.family: dialect
-    for dialect in (
-        huggingface.BERT,
-        huggingface.ROBERTA,
-        huggingface.ALBERT,
-        huggingface.ELECTRA,
-        huggingface.ELECTRA_GENERATOR,
-        huggingface.DISTILBERT,
-    )
-}
+_DIALECTS = {dialect.family: dialect for dialect in huggingface.ALL}
 
 _CLASS_STEM = {
     "bert": "Bert",

@@ -18,10 +18,5 @@ DIALECTS = (
     ELECTRA,
     ELECTRA_GENERATOR_UNTIED,
     ELECTRA_GENERATOR,
-    huggingface.BERT,
-    huggingface.ROBERTA,
-    huggingface.ALBERT,
-    huggingface.ELECTRA,
-    huggingface.ELECTRA_GENERATOR,
-    huggingface.DISTILBERT,
+    *huggingface.ALL,
 )

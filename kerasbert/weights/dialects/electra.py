@@ -4,6 +4,8 @@ Embeddings are the discriminator's unless the generator was given its own. Block
 BERT's inner names.
 """
 
+from dataclasses import replace
+
 from kerasbert.weights.dialects.google import BERT_BLOCK_ROWS
 from kerasbert.weights.mapping import Dialect, Row, dense, norm
 
@@ -61,19 +63,14 @@ ELECTRA_GENERATOR = Dialect(
     scopes=("generator/",),
 )
 
-ELECTRA_GENERATOR_UNTIED = Dialect(
+ELECTRA_GENERATOR_UNTIED = replace(
+    ELECTRA_GENERATOR,
     name="google_electra_generator_untied",
     title="Google ELECTRA (generator with embeddings of its own)",
-    family="electra_generator",
-    embedding_order="project_last",
-    ln_types=("postln",),
     top_rows=(
         *_embedding_rows("generator/embeddings/"),
         *dense("Embedding-Mapping", "generator/embeddings_project", "E H"),
         *_GENERATOR_HEAD,
     ),
     required=("generator/embeddings/word_embeddings",),
-    address="generator/encoder/layer_{layer}/",
-    block_rows=BERT_BLOCK_ROWS,
-    scopes=("generator/",),
 )

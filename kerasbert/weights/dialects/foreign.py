@@ -18,13 +18,13 @@ FOREIGN = tuple(
     for pattern, kind, advice in (
         (
             r"(^|/)(electra|generator)/(embeddings|encoder)/",
-            "an ELECTRA checkpoint",
-            "Its family is electra, which is none of the models of this version.",
+            "only a part of an ELECTRA checkpoint",
+            "Its word embeddings or all of its blocks are missing.",
         ),
         (
             r"^(bert|albert|electra)\.|^encoder\.layer\.\d|^embeddings\.word_embeddings\.",
-            "a Hugging Face model",
-            "Pass the TensorFlow checkpoint of the model.",
+            "only a part of a Hugging Face model",
+            "Its word embeddings or all of its blocks are missing, or its family is another one.",
         ),
         (r"^newslm/", "a GPT2-ML checkpoint", "It is none of the models of this version."),
         (r"^gpt/", "a GPT checkpoint", "It is none of the models of this version."),

@@ -234,3 +234,5 @@ DISTILBERT = _dialect(
     ),
     scopes=("embeddings.", "transformer."),
 )
+
+ALL = (BERT, ROBERTA, ALBERT, ELECTRA, ELECTRA_GENERATOR, DISTILBERT)
