@@ -103,7 +103,7 @@ class ModelConfig:
         depths = self.num_hidden_layers * self.inner_group_num
         _check_limit("num_hidden_layers * inner_group_num", depths, _MOST_DEPTHS)
         for key in _RATES:
-            _check_real(key, getattr(self, key), low=0.0, high=1.0, low_allowed="dropout" in key)
+            check_real(key, getattr(self, key), low=0.0, high=1.0, low_allowed="dropout" in key)
         if self.hidden_size % self.num_attention_heads:
             raise ConfigError(
                 f"hidden_size={self.hidden_size} is not a multiple of "
@@ -207,7 +207,12 @@ def _check_limit(key, value, limit):
         )
 
 
-def _check_real(key, value, low, high, low_allowed):
+def check_real(key, value, low, high, low_allowed):
+    """Refuses a value that is no number between two bounds.
+
+    Raises:
+        ConfigError: names the key, its value and the bounds.
+    """
     fine = not isinstance(value, bool) and isinstance(value, Real)
     if not fine or not (low < value < high or (low_allowed and value == low)):
         bound = "at least" if low_allowed else "above"

@@ -20,6 +20,7 @@ from kerasbert.vocabulary_files import find_vocabulary
 from kerasbert.weights.checkpoints import open_checkpoint
 from kerasbert.weights.checkpoints.replacement import Replacement
 from kerasbert.weights.detect import detect
+from kerasbert.weights.export import path_to_write
 from kerasbert.weights.heads import heads_in
 from kerasbert.weights.pretrained import write_pretrained
 from kerasbert.weights.save import write_original
@@ -75,7 +76,7 @@ def convert(
         raise ConfigError(
             f"to={to!r}.{did_you_mean(to, FORMS)}\nExpected one of: {', '.join(FORMS)}."
         )
-    destination = Path(os.path.expanduser(os.fspath(destination)))
+    destination = Path(path_to_write("destination", destination))
     _check_destination(destination, to)
     words = find_vocabulary(source, vocabulary)
     words = words if keep_tokens is None else _required(words, source).cut(keep_tokens)

@@ -53,6 +53,8 @@ def config_of(checkpoint):
     Returns:
         A path, or None if there is none or more than one.
     """
+    if not isinstance(checkpoint, str | os.PathLike):
+        return None
     path = Path(os.path.expanduser(os.fspath(checkpoint)))
     found = configs_in(path if _is_folder(path) else path.parent)
     return found[0] if len(found) == 1 else None

@@ -6,7 +6,7 @@ from numbers import Integral
 
 import keras
 
-from kerasbert.config import ModelConfig
+from kerasbert.config import ModelConfig, check_real
 from kerasbert.config_file import ALIASES, config_style, resolve_aliases
 from kerasbert.errors import ConfigError, WeightMismatchError, did_you_mean
 from kerasbert.models.albert import ALBERTUnshared
@@ -147,6 +147,9 @@ class Request:
                 raise ConfigError(
                     f"{key}={value!r}.\nExpected a string without '/': Keras forbids it in names."
                 )
+        check_real(
+            "classifier_dropout", options.classifier_dropout, low=0.0, high=1.0, low_allowed=True
+        )
         _check_length(options.sequence_length, config.max_position_embeddings)
         _check_dtype(options.dtype)
         return options

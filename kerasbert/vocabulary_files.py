@@ -101,8 +101,10 @@ def find_vocabulary(source, given=None):
         if not path.is_file():
             raise ConfigError(f"No such vocabulary: {path}.\nExpected a vocab.txt or .model file.")
         return Vocabulary(path)
+    if not isinstance(source, str | os.PathLike):
+        return None
     folder = Path(os.path.expanduser(os.fspath(source)))
-    folder = folder if folder.is_dir() else folder.parent
+    folder = folder if os.path.isdir(folder) else folder.parent
     found = sorted(folder.glob("*vocab*.txt")) or sorted(folder.glob("*.model"))
     if len(found) > 1:
         raise ConfigError(

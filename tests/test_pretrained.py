@@ -7,8 +7,14 @@ import pytest
 
 from fixtures import DATA, make_arrays, tiny_config
 from harness import refused
-from kerasbert import build_transformer_model, model_report, save_pretrained
-from kerasbert.errors import KerasbertError, WeightMismatchError
+from kerasbert import (
+    build_transformer_model,
+    hidden_state,
+    model_report,
+    save_pretrained,
+    save_weights_as_checkpoint,
+)
+from kerasbert.errors import CheckpointError, KerasbertError, WeightMismatchError
 from kerasbert.tokenizers import SpTokenizer, Tokenizer
 from kerasbert.weights.checkpoints import open_checkpoint
 
@@ -133,3 +139,14 @@ def test_the_names_of_rxnmapper_are_those_of_the_recorded_ones(shared_dir):
     assert (DATA / "rxnmapper").is_dir()
     checkpoint = open_checkpoint(shared_dir / "weights/rxnmapper-albert/pytorch_model.bin")
     assert checkpoint.shapes["albert.embeddings.word_embeddings.weight"] == (591, 128)
+
+
+@pytest.mark.parametrize("path", [None, 3, "", b"out"])
+def test_paths_that_are_none(path):
+    made = model()
+    for save in (save_pretrained, save_weights_as_checkpoint):
+        with refused(CheckpointError, repr(path), "path to write"):
+            save(made, path)
+    for k in ("1", None, 1.0, True):
+        with refused(KerasbertError, f"k={k!r}", "integer"):
+            hidden_state(made, k)

@@ -1,6 +1,7 @@
 """Finds an encoder of ours inside any Keras model: as it was built, extended, or reloaded."""
 
 from dataclasses import dataclass
+from numbers import Integral
 
 import keras
 
@@ -41,6 +42,11 @@ class EncoderView:
         """
         blocks = (config or self.config).sharing.names(part)
         return [f"{block}-{_LAYER_OF_PART[part]}" for block in blocks]
+
+    @property
+    def mask_layer(self):
+        """The layer that carries the label by which encoders are found."""
+        return self.layer("Attention-Mask")
 
     @property
     def block_layers(self):
@@ -120,6 +126,8 @@ def hidden_state(model, k):
     """
     view = find_encoder(model)
     states = view.hidden_states
+    if isinstance(k, bool) or not isinstance(k, Integral):
+        raise KerasbertError(f"k={k!r}.\nExpected an integer, the number of a block call.")
     if not -len(states) <= k < len(states):
         raise KerasbertError(
             f"k={k}, but {view.model.name!r} calls its blocks {len(states) - 1} times.\n"

@@ -9,6 +9,7 @@ from kerasbert.errors import TokenizerError
 from kerasbert.tokenizers.alignment import align
 from kerasbert.tokenizers.sequences import (
     Sequence,
+    as_list,
     assemble,
     body_bounds,
     check_choices,
@@ -88,7 +89,7 @@ class TokenizerBase(ABC):
             >>> tokenizer.tokens_to_ids(['[CLS]', '[SEP]'])
             [101, 102]
         """
-        return [self.token_to_id(token) for token in tokens]
+        return [self.token_to_id(token) for token in as_list(tokens, "tokens")]
 
     def ids_to_tokens(self, ids):
         """Returns the tokens of a list of ids, see `id_to_token`.
@@ -97,7 +98,7 @@ class TokenizerBase(ABC):
             >>> tokenizer.ids_to_tokens([101, 102])
             ['[CLS]', '[SEP]']
         """
-        return [self.id_to_token(i) for i in ids]
+        return [self.id_to_token(i) for i in as_list(ids, "ids")]
 
     @abstractmethod
     def _has(self, token):

@@ -11,7 +11,7 @@ from kerasbert.errors import TokenizerError, did_you_mean, listing
 from kerasbert.tokenizers.alignment import Piece, word_starts
 from kerasbert.tokenizers.base import TokenizerBase
 from kerasbert.tokenizers.characters import spread
-from kerasbert.tokenizers.sequences import check_id
+from kerasbert.tokenizers.sequences import check_id, check_text
 from kerasbert.tokenizers.vocab import as_path, missing_file_hint
 
 _SPACE = "▁"
@@ -118,6 +118,7 @@ class SpTokenizer(TokenizerBase):
 
     def token_to_id(self, token):
         """Returns the id of a piece; that of the unknown piece if the model lacks it."""
+        check_text(token, "token")
         return self._sp_model.piece_to_id(_SURROGATE.sub("\ufffd", token))
 
     def id_to_token(self, i):

@@ -209,14 +209,25 @@ def check_choices(pattern, truncate_from):
 
 def check_id(i, size):
     """Returns `i` as an int, after checking that it is an id of a vocabulary of that size."""
-    if isinstance(i, bool) or not hasattr(i, "__index__"):
+    try:
+        index = operator.index(i)
+    except TypeError:
+        index = None
+    if index is None or isinstance(i, bool):
         raise TokenizerError(f"{_described(i)} is not an id. Expected an integer.")
     if not 0 <= i < size:
         raise TokenizerError(
             f"Id {i} is outside the vocabulary: ids run from 0 to {size - 1}. "
             "Does the model belong to this vocabulary?"
         )
-    return operator.index(i)
+    return index
+
+
+def as_list(values, what):
+    """Returns the items of a list or an array of shape (L,), after checking that it is one."""
+    if isinstance(values, str) or not hasattr(values, "__iter__"):
+        raise TokenizerError(f"{_described(values)} is no list of {what}. Expected a list.")
+    return list(values)
 
 
 def check_text(text, place):

@@ -14,7 +14,7 @@ from kerasbert.tokenizers.alignment import Piece, word_starts
 from kerasbert.tokenizers.base import TokenizerBase
 from kerasbert.tokenizers.characters import TextRules
 from kerasbert.tokenizers.joining import join_tokens
-from kerasbert.tokenizers.sequences import check_id
+from kerasbert.tokenizers.sequences import check_id, check_text
 from kerasbert.tokenizers.vocab import check_ids, load_vocab, vocab_bytes
 
 # Texts handed to `tokenizers` at once: enough to keep its threads busy, few enough that
@@ -122,6 +122,7 @@ class Tokenizer(TokenizerBase):
 
     def token_to_id(self, token):
         """Returns the id of a token; that of '[UNK]' if it is not in the vocabulary."""
+        check_text(token, "token")
         return self._token_dict.get(token, self._token_dict[self._token_unk])
 
     def id_to_token(self, i):

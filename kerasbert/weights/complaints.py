@@ -12,6 +12,8 @@ _OPTION_OF_HEAD = {
     "classifier": "with_classifier",
 }
 
+_HEADS = ("Classifier/", "Classifier-Dense/", "Token-Classifier/", "Span-Classifier/")
+
 
 def check_family(family, match, source):
     """Refuses a file of another family."""
@@ -103,6 +105,13 @@ def check_missing(loader, absent, strangers):
                 f"{listing(names)}.\nExpected a checkpoint with this head.\n"
                 f"Leave {option} out, or pass strict=False to start with a fresh head."
             )
+    fresh = [path for path in strangers if path.removeprefix(loader.view.prefix).startswith(_HEADS)]
+    if fresh:
+        raise WeightMismatchError(
+            f"{source} has no classifier head of this kind, or several of them: nothing fills "
+            f"{listing(fresh)}.\nExpected what with_classifier= asks for.\n"
+            "Leave with_classifier out, or pass strict=False to start with a fresh head."
+        )
     if strangers:
         raise WeightMismatchError(
             f"{source} cannot fill {len(strangers)} variables of layers of your own: "

@@ -95,6 +95,7 @@ def is_optimizer_slot(name):
 def _match(shapes, dialect, prefix):
     if not all(prefix + name in shapes for name in dialect.required):
         return None
+    dialect = dialect.for_names(shapes)
     block_names = {name for row in dialect.block_rows for name in row.names("")}
     pattern = dialect.address_pattern(prefix)
     known = {name for row in dialect.top_rows for name in row.names(prefix)} & shapes.keys()

@@ -1,11 +1,12 @@
 """What the writers of all forms have in common."""
 
+import os
 from dataclasses import dataclass
 
 import numpy as np
 
 from kerasbert.depth import groups_for_separate_layers
-from kerasbert.errors import WeightMismatchError, listing
+from kerasbert.errors import CheckpointError, WeightMismatchError, listing
 from kerasbert.weights.load import to_numpy
 
 
@@ -29,6 +30,17 @@ class Written:
         if self.left_out:
             also = f"; left out, as there is no name for them: {listing(self.left_out)}"
         return f"{self.title}: {self.count} variables written to {place}{also}"
+
+
+def path_to_write(argument, path):
+    """Returns a path as a string, with "~" expanded.
+
+    Raises:
+        CheckpointError: if it is no path; names the argument.
+    """
+    if not isinstance(path, str | os.PathLike) or not os.fspath(path):
+        raise CheckpointError(f"{argument}={path!r}.\nExpected the path to write to.")
+    return os.path.expanduser(os.fspath(path))
 
 
 def config_of_file(config):
@@ -74,6 +86,23 @@ def refuse_inexpressible(model, dialect, *demands):
                 f"{model.name!r} has {key}={value!r}, which {dialect.title} cannot express.\n"
                 f"Expected one of: {listing(possible)}.\nSave it with model.save instead."
             )
+
+
+def refuse_other_classifier(model, view, dialect):
+    """Refuses a classifier of texts with a layer more, or less, than the form knows.
+
+    Raises:
+        WeightMismatchError: says which.
+    """
+    expected = any(row.ours.startswith("Classifier-Dense/") for row in dialect.top_rows)
+    if view.has_layer("Classifier") and expected != view.has_layer("Classifier-Dense"):
+        there, here = ("a", "none") if expected else ("no", "one")
+        raise WeightMismatchError(
+            f"{model.name!r} cannot be written as {dialect.title}: its classifier would have "
+            f"{there} dense layer before the last one there, and has {here} here.\n"
+            "Expected the head of the code that the form belongs to.\n"
+            "Write the encoder alone, or save the model with model.save."
+        )
 
 
 def variables_without_name(model, view, found):

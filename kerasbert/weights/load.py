@@ -52,16 +52,17 @@ def load_weights_from_checkpoint(model, checkpoint, strict=True, verbose=1):
 
 
 def model_report(model):
-    """Returns the `LoadReport` of the last load into `model`.
+    """Returns the `LoadReport` of the last load into `model`, or into the one it was built on.
 
     Raises:
         CheckpointError: if no checkpoint was loaded into this model object.
+        KerasbertError: if it holds no single encoder of kerasbert.
 
     Example:
         >>> print(model_report(model).headline())
         Google ALBERT: ... variables loaded, ...
     """
-    report = getattr(model, _REPORT_ATTRIBUTE, None)
+    report = getattr(find_encoder(model).mask_layer, _REPORT_ATTRIBUTE, None)
     if report is None:
         raise CheckpointError(
             f"No checkpoint was loaded into the model {model.name!r}.\n"
@@ -144,7 +145,8 @@ class Loader:
             array = self._read(name)
             for edge in targets[name]:
                 edge.variable.assign(self._value(edge, array))
-        setattr(self.model, _REPORT_ATTRIBUTE, self.report)
+        # On a layer, which models that extend this one share.
+        setattr(self.view.mask_layer, _REPORT_ATTRIBUTE, self.report)
         self._speak(verbose)
         return self.report
 

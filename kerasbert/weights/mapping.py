@@ -8,7 +8,7 @@ un-sharing and groups need no branch of their own.
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kerasbert.depth import depth_plan
 from kerasbert.errors import WeightMismatchError
@@ -111,6 +111,7 @@ class Dialect:
         hugging_face: whether its original code is the transformers library.
         forces_projection: whether a projection exists even if E == H.
         plain_classifier: see `BuildOptions`.
+        task_rows: rows of fine-tuned heads whose names contain that of a task, "{task}".
     """
 
     name: str
@@ -128,6 +129,22 @@ class Dialect:
     hugging_face: bool = False
     forces_projection: bool = False
     plain_classifier: bool = False
+    task_rows: tuple = ()
+
+    def for_names(self, names):
+        """Returns the dialect with rows for the one task whose head is among `names`."""
+        tasks = {
+            found["task"]
+            for row in self.task_rows
+            for name in names
+            if (found := re.fullmatch(row.theirs.format(task="(?P<task>[^/]+)"), name))
+        }
+        return self.for_task(*tasks) if len(tasks) == 1 else self
+
+    def for_task(self, task):
+        """Returns the dialect with rows for the head of `task`."""
+        rows = (replace(row, theirs=row.theirs.format(task=task)) for row in self.task_rows)
+        return replace(self, top_rows=(*self.top_rows, *rows))
 
     def address_pattern(self, prefix):
         """A regular expression for a name inside a block; captures the place and the rest."""

@@ -1,7 +1,6 @@
 """Writes a model in the form of Hugging Face transformers."""
 
 import json
-import os
 import shutil
 from pathlib import Path
 
@@ -15,7 +14,9 @@ from kerasbert.weights.export import (
     Written,
     arrays_by_name,
     config_of_file,
+    path_to_write,
     refuse_inexpressible,
+    refuse_other_classifier,
     sharing_keys,
     variables_without_name,
 )
@@ -84,7 +85,7 @@ def save_pretrained(model, folder, tokenizer=None, verbose=1):
         Hugging Face albert: ... variables written to out/hugging_face
         'out/hugging_face'
     """
-    folder = Path(os.path.expanduser(os.fspath(folder)))
+    folder = Path(path_to_write("folder", folder))
     written = write_pretrained(model, folder, tokenizer)
     if verbose:
         print(written.summary(folder))
@@ -97,6 +98,7 @@ def write_pretrained(model, folder, tokenizer=None):
     config = config_of_file(view.config)
     dialect = _DIALECTS[config.family]
     _refuse_other_architectures(model, config, dialect)
+    refuse_other_classifier(model, view, dialect)
     _check_vocabulary(tokenizer, config)
     kind = _class_suffix(view)
     prefix = dialect.prefixes[0] if kind != "Model" else ""

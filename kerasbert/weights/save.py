@@ -19,7 +19,9 @@ from kerasbert.weights.export import (
     arrays_by_name,
     config_of_file,
     is_unshared,
+    path_to_write,
     refuse_inexpressible,
+    refuse_other_classifier,
     sharing_keys,
     variables_without_name,
 )
@@ -62,7 +64,7 @@ def save_weights_as_checkpoint(model, prefix, verbose=1):
         >>> again = build_transformer_model(paths["config"], paths["checkpoint"], model="albert")
         Google ALBERT: ... variables loaded (out/albert_model.ckpt)
     """
-    prefix = os.path.expanduser(os.fspath(prefix)).removesuffix(".index")
+    prefix = path_to_write("prefix", prefix).removesuffix(".index")
     if os.path.isdir(prefix) or not os.path.basename(prefix):
         name = f"{find_encoder(model).config.family}_model.ckpt"
         raise CheckpointError(
@@ -91,6 +93,7 @@ def write_original(model, prefix, config_path):
         ("layer_norm_eps", config.layer_norm_eps, (1e-12,)),
         ("forces_projection", config.forces_projection, (False,)),
     )
+    refuse_other_classifier(model, view, dialect)
     found = edges(view, dialect, "", config)
     left_out = variables_without_name(model, view, found)
     text = json.dumps(_keys_of_file(config), indent=2) + "\n"
@@ -106,7 +109,7 @@ def _dialect_for(config):
             f"There is no original TF1 code of the {config.family} family.\n"
             f"Expected one of: {', '.join(_DIALECT_OF_FAMILY)}.\nUse save_pretrained instead."
         )
-    return _DIALECT_OF_FAMILY[config.family]
+    return _DIALECT_OF_FAMILY[config.family].for_task("task")
 
 
 def _keys_of_file(config):

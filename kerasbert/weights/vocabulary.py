@@ -1,12 +1,13 @@
 """Keeps some rows of a vocabulary and appends averages of others."""
 
+from collections import Counter
 from dataclasses import dataclass
 from math import isfinite
 from numbers import Integral, Real
 
 import numpy as np
 
-from kerasbert.errors import ConfigError
+from kerasbert.errors import ConfigError, listing
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,12 @@ class VocabularySelection:
     def __init__(self, keep_tokens=None, compound_tokens=None):
         if keep_tokens is not None:
             keep_tokens = _ids(keep_tokens, "keep_tokens")
+            twice = [i for i, count in Counter(keep_tokens).items() if count > 1]
+            if twice:
+                raise ConfigError(
+                    f"keep_tokens names {listing(twice)} more than once.\n"
+                    "Expected every id once: two rows for one token would be trained apart."
+                )
             if keep_tokens[0] != 0:
                 raise ConfigError(
                     f"keep_tokens begins with {keep_tokens[0]}.\n"
@@ -76,7 +83,8 @@ class VocabularySelection:
 
 
 def _ids(values, argument):
-    ids = list(values) if hasattr(values, "__iter__") and not isinstance(values, str) else None
+    ordered = hasattr(values, "__iter__") and not isinstance(values, str | set | frozenset)
+    ids = list(values) if ordered else None
     if not ids or not all(
         isinstance(i, Integral) and not isinstance(i, bool) and i >= 0 for i in ids
     ):

@@ -310,3 +310,26 @@ def test_tokenize_refuses_wrong_limits():
 def test_wrong_padding(padding, message):
     with pytest.raises(TokenizerError, match=message):
         letters().encode_batch(["a", A], padding=padding)
+
+
+@pytest.mark.parametrize(
+    ("method", "argument"),
+    [
+        ("ids_to_tokens", 5),
+        ("ids_to_tokens", "5"),
+        ("tokens_to_ids", 5),
+        ("tokens_to_ids", "[CLS]"),
+        ("tokens_to_ids", [5]),
+        ("token_to_id", 5),
+        ("token_to_id", None),
+        ("id_to_token", "5"),
+        ("id_to_token", True),
+        ("id_to_token", [1, 2]),
+        ("decode", 5),
+        ("decode", [[1, 2], [3, 4]]),
+        ("decode", np.zeros((2, 3), int)),
+    ],
+)
+def test_arguments_of_the_wrong_kind(method, argument):
+    with pytest.raises(TokenizerError, match=r"Expected an? "):
+        getattr(letters(), method)(argument)

@@ -8,8 +8,13 @@ import pytest
 
 from fixtures import make_arrays, tiny_config, variable_shapes, write_checkpoint
 from harness import refused, silent, to_numpy
-from kerasbert import build_transformer_model, load_weights_from_checkpoint, model_report
-from kerasbert.errors import CheckpointError, WeightMismatchError
+from kerasbert import (
+    build_transformer_model,
+    hidden_state,
+    load_weights_from_checkpoint,
+    model_report,
+)
+from kerasbert.errors import CheckpointError, KerasbertError, WeightMismatchError
 from kerasbert.weights import LoadReport
 
 CONFIG = tiny_config("google_albert")
@@ -174,7 +179,7 @@ def test_two_seeds_give_the_same_bits(model):
         assert np.abs(to_numpy(one) - to_numpy(other)).max() > 0, f"{one.path} was not loaded"
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float16", "int32"])
+@pytest.mark.parametrize("dtype", ["float64", "float16"])
 def test_other_number_types(dtype):
     arrays = {name: value.astype(dtype) for name, value in full().items()}
     made = build(arrays)
@@ -274,3 +279,16 @@ def test_a_failed_load_prints_nothing(capfd):
     with pytest.raises(WeightMismatchError):
         build_transformer_model(CONFIG, full(heads=False), model="albert", with_mlm=True)
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_model_built_on_top_has_the_report_too():
+    made = build(full())
+    top = keras.Model(made.inputs, keras.layers.Dense(2)(made.output))
+    assert model_report(top) is model_report(made)
+    cut = keras.Model(made.inputs, hidden_state(made, 1))
+    assert model_report(cut) is model_report(made)
+    with refused(CheckpointError, "No checkpoint was loaded"):
+        model_report(build_transformer_model(CONFIG, model="albert"))
+    for stranger in (None, keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])):
+        with refused(KerasbertError, "Expected a"):
+            model_report(stranger)

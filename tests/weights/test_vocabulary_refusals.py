@@ -78,3 +78,12 @@ def test_compound_tokens_count_rows_after_keep_tokens():
     assert build(keep_tokens=[0, 9, 8], compound_tokens=[[2]]).count_params()
     with refused(ConfigError, "compound_tokens", 3, "3 rows"):
         build(keep_tokens=[0, 9, 8], compound_tokens=[[3]])
+
+
+@pytest.mark.parametrize(
+    ("kept", "fact"),
+    [({0, 7, 3}, "list"), ([0, 7, 3, 7], "7 more than once"), (frozenset([0]), "list")],
+)
+def test_tokens_without_order_or_twice(kept, fact):
+    with refused(ConfigError, "keep_tokens", fact):
+        build(ARRAYS, CONFIG, keep_tokens=kept)

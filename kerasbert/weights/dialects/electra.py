@@ -44,6 +44,10 @@ ELECTRA = Dialect(
     block_rows=BERT_BLOCK_ROWS,
     scopes=("electra/",),
     plain_classifier=True,
+    task_rows=(
+        *dense("Classifier", "task_specific/{task}/dense", "H C", "classifier"),
+        *dense("Token-Classifier", "task_specific/{task}/dense", "H C", "classifier"),
+    ),
 )
 
 ELECTRA_GENERATOR = Dialect(
