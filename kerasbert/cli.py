@@ -1,8 +1,11 @@
 """The commands `kerasbert inspect` and `kerasbert convert`."""
 
 import argparse
+import json
+import signal
 import sys
 
+import kerasbert
 from kerasbert.convert import FORMS, convert
 from kerasbert.errors import KerasbertError
 from kerasbert.inspection import inspect_checkpoint
@@ -15,16 +18,36 @@ def main(arguments=None):
         arguments: list of strings; default is the command line.
 
     Returns:
-        0, or 2 if the command was refused, with the reason on stderr.
+        0; 2 if the command was refused, with the reason on stderr; 130 if interrupted.
     """
     options = vars(_parser().parse_args(arguments))
     command = options.pop("command")
+    options["overrides"] = dict(options["overrides"] or ())
+    # So that what is half written is removed again.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         command(**options)
+    except KeyboardInterrupt:
+        print("kerasbert: interrupted", file=sys.stderr)
+        return 130
     except KerasbertError as error:
         print(f"kerasbert: error: {error}", file=sys.stderr)
         return 2
     return 0
+
+
+def _numbers(text):
+    return [int(number) for number in text.split(",")]
+
+
+def _override(text):
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"expected KEY=VALUE, got {text!r}")
+    try:
+        return key, json.loads(value)
+    except ValueError:
+        return key, value  # a word
 
 
 def _inspect(**options):
@@ -33,6 +56,7 @@ def _inspect(**options):
 
 def _parser():
     parser = argparse.ArgumentParser(prog="kerasbert", description="Looks into checkpoints.")
+    parser.add_argument("--version", action="version", version=f"kerasbert {kerasbert.__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     inspect = commands.add_parser("inspect", help="say what a checkpoint holds")
     inspect.set_defaults(command=_inspect)
@@ -44,13 +68,11 @@ def _parser():
     conversion.add_argument("--to", required=True, choices=FORMS, help="the form to write")
     conversion.add_argument(
         "--unshare",
-        nargs="?",
-        const="all",
         choices=("all", "attention", "feed_forward"),
-        help="give the layers of an ALBERT blocks of their own (default: all)",
+        help="give the layers of an ALBERT blocks of their own",
     )
     conversion.add_argument(
-        "--unshare-layers", type=int, nargs="+", metavar="LAYER", help="which layers; default all"
+        "--unshare-layers", type=_numbers, metavar="0,1,…", help="which layers; default all"
     )
     conversion.add_argument(
         "--keep-tokens",
@@ -63,4 +85,12 @@ def _parser():
     for command in (inspect, conversion):
         command.add_argument("--config", help="config file; default: the only one in the folder")
         command.add_argument("--model", default="auto", help="as model= in Python; default: auto")
+        command.add_argument(
+            "--set",
+            dest="overrides",
+            type=_override,
+            action="append",
+            metavar="KEY=VALUE",
+            help="override a key of the config, such as num_hidden_layers=12",
+        )
     return parser

@@ -100,7 +100,8 @@ def read_config(config):
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(
             f"Cannot read the config file {path}: {error}.\n"
-            "Expected a JSON file such as bert_config.json."
+            "Expected a JSON file such as bert_config.json. If it is a checkpoint, pass it as "
+            "checkpoint=."
         ) from error
     if not isinstance(values, dict):
         raise ConfigError(
@@ -145,7 +146,7 @@ def fields_of(values, family, source):
         ConfigError: if a required key is missing or one cannot be honoured.
     """
     values = resolve_aliases(values)
-    found = listing(sorted(map(str, values.keys() - {"embedding_order"})))
+    found = listing(sorted(map(str, values.keys() - {"embedding_order", "forces_projection"})))
     missing = [key for key in _REQUIRED if values.get(key) is None]
     if missing:
         raise ConfigError(

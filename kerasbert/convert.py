@@ -9,19 +9,26 @@ from pathlib import Path
 import keras
 
 from kerasbert.config_file import read_config
-from kerasbert.errors import CheckpointError, ConfigError, WeightMismatchError, did_you_mean
+from kerasbert.errors import (
+    CheckpointError,
+    ConfigError,
+    WeightMismatchError,
+    did_you_mean,
+    listing,
+)
 from kerasbert.factory import build_transformer_model
 from kerasbert.folders import config_of
 from kerasbert.models.unsharing import unshare as unshare_model
 from kerasbert.models.view import find_encoder
 from kerasbert.refold import fold, unfold, without_identity
 from kerasbert.registry import find_architecture
-from kerasbert.vocabulary_files import find_vocabulary
+from kerasbert.request import check_overrides
+from kerasbert.vocabulary_files import beside_keras, find_vocabulary
 from kerasbert.weights.checkpoints import open_checkpoint
 from kerasbert.weights.checkpoints.replacement import Replacement
 from kerasbert.weights.detect import detect
 from kerasbert.weights.export import path_to_write
-from kerasbert.weights.heads import heads_in
+from kerasbert.weights.heads import HEAD_LAYERS, heads_in
 from kerasbert.weights.pretrained import write_pretrained
 from kerasbert.weights.save import write_original
 
@@ -39,6 +46,7 @@ def convert(
     unshare_layers=None,
     keep_tokens=None,
     vocabulary=None,
+    overrides=None,
     verbose=1,
 ):
     """Writes the model at `source` in another form, with its heads, config and vocabulary.
@@ -57,10 +65,12 @@ def convert(
         keep_tokens: path of a vocabulary file that lists the tokens to keep, in their new
             order, or "simplified" for bert4keras' choice (see `load_vocab`).
         vocabulary: vocabulary file of the source; default is the one beside it.
+        overrides: dict of keys of the configuration, such as `{"num_hidden_layers": 12}`.
         verbose: 0 prints nothing, 1 what is read and written.
 
     Returns:
-        `destination`, a string.
+        `destination`, a string. The vocabulary of a `.keras` file is written beside it, as
+        NAME_vocab.txt.
 
     Raises:
         ConfigError: for unknown or contradictory arguments.
@@ -76,6 +86,7 @@ def convert(
         raise ConfigError(
             f"to={to!r}.{did_you_mean(to, FORMS)}\nExpected one of: {', '.join(FORMS)}."
         )
+    overrides = check_overrides(overrides)
     destination = Path(path_to_write("destination", destination))
     _check_destination(destination, to)
     words = find_vocabulary(source, vocabulary)
@@ -85,15 +96,20 @@ def convert(
     if str(source).endswith(".keras"):
         network = _from_keras(source, changes, keep_tokens)
     else:
+        changes.update(overrides)
         if keep_tokens is not None:
             changes["keep_tokens"] = words.kept
         network = _from_checkpoint(source, config, model, changes, verbose)
     network = _in_form(network, to)
+    if words is not None:
+        words.check_size(find_encoder(network).config.vocab_size)
     if to == "keras":
         line = _write_keras(network, destination, words)
     else:
         with _new_folder(destination) as folder:
-            line = _write_folder(network, folder, to, words).summary(destination)
+            written = _write_folder(network, folder, to, words)
+            _refuse_lost_heads(written, to)
+        line = written.summary(destination)
     if verbose:
         print(line)
     return str(destination)
@@ -116,7 +132,8 @@ def _required(words, source):
     if words is None:
         raise ConfigError(
             f"keep_tokens needs the vocabulary of {source}, but there is none beside it.\n"
-            "Expected a file such as vocab.txt.\nPass vocabulary=."
+            "Expected a file such as vocab.txt.\n"
+            "Pass vocabulary= (--vocabulary)."
         )
     return words
 
@@ -165,6 +182,16 @@ def _in_form(network, to):
     return fold(network) if config.projects_first else network
 
 
+def _refuse_lost_heads(written, to):
+    lost = [path for path in written.left_out if path.rpartition("/")[0].endswith(HEAD_LAYERS)]
+    if lost:
+        raise WeightMismatchError(
+            f"{written.title} has no names for the head {listing(lost)}.\n"
+            f"Expected heads that the form {to!r} can hold.\n"
+            "Convert to huggingface or keras instead."
+        )
+
+
 @contextlib.contextmanager
 def _new_folder(destination):
     """Yields a folder that becomes `destination` if nothing was raised."""
@@ -192,11 +219,10 @@ def _write_folder(network, folder, to, words):
 
 
 def _write_keras(network, destination, words):
-    # A vocabulary that was not cut stays the one of the source; other files may lie here.
-    vocabulary = destination.with_name(f"{destination.stem}_vocab.txt")
     try:
         with Replacement(destination.parent) as files:
-            if words is not None and words.kept is not None:
+            if words is not None:
+                vocabulary = beside_keras(destination, words.path.suffix)
                 files.aside(vocabulary).write_bytes(words.content())
             network.save(f"{files.stem}.keras")
             files.take(f"{files.stem}.keras", destination)

@@ -47,8 +47,9 @@ def check_integer(name, value, minimum):
 
 def did_you_mean(word, known):
     """Returns " Did you mean 'x'?" for the known word closest to `word`, or "" if none is close."""
-    close = get_close_matches(str(word), [str(name) for name in known], n=1, cutoff=0.6)
-    return f" Did you mean {close[0]!r}?" if close else ""
+    names = {str(name).lower(): str(name) for name in known}
+    close = get_close_matches(str(word).lower(), names, n=1, cutoff=0.6)
+    return f" Did you mean {names[close[0]]!r}?" if close else ""
 
 
 def listing(items, limit=8):

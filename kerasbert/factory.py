@@ -31,8 +31,8 @@ def build_transformer_model(
 
     Args:
         config: path of a config file, a dict, or a folder that holds config and checkpoint.
-            None takes the one in the folder of the checkpoint, or else reads the sizes from
-            the shapes in the checkpoint and warns of what no shape shows.
+            None takes the only one beside the checkpoint, or else reads the sizes from the
+            shapes in the checkpoint and warns of what no shape shows.
         checkpoint: prefix of a TensorFlow checkpoint, its `.index` or `.data-…` file, a
             safetensors or PyTorch file or its index of shards, a folder that holds one of
             these, an unpacked TF-Hub module, or a dict from names to arrays. Without it the
@@ -95,7 +95,9 @@ def build_transformer_model(
     config = either("config", config, config_path)
     checkpoint = either("checkpoint", checkpoint, checkpoint_path)
     check_names(options)
+    given = config
     config, checkpoint = locate(config, checkpoint)
+    beside = (f"The config beside it was taken: {config}.",) if config and given is None else ()
 
     values, source = read_config(config)
     checkpoint = checkpoint if checkpoint is None else open_checkpoint(checkpoint)
@@ -120,13 +122,13 @@ def build_transformer_model(
             strict=request.load["strict"],
             vocabulary=vocabulary,
             asked_for=request.asked_for,
-            notes=request.notes,
+            notes=(*beside, *request.notes),
             chosen=chosen,
         )
         loader.plan()
         loader.run(request.load["verbose"], try_first=False)
     elif chosen and request.load["verbose"]:
-        print(chosen)
+        print(f"{chosen}; without a checkpoint the weights are random")
     return builder.model if return_keras_model else builder
 
 

@@ -30,18 +30,17 @@ def locate(config, checkpoint):
 
 
 def _config_beside(checkpoint):
-    """The config in the folder that was passed as checkpoint, or beside a Hugging Face file."""
+    """The config in a folder passed as checkpoint, or the only one beside a file or prefix."""
     if not isinstance(checkpoint, str | os.PathLike) or not os.fspath(checkpoint):
         return None
     path = Path(os.path.expanduser(os.fspath(checkpoint)))
     if _is_folder(path):
         found = configs_in(path)
         return _single(found, path) if found else None
-    # There the name is fixed. Beside a TensorFlow checkpoint may lie that of another one.
-    if path.suffix not in _HUGGING_FACE_SUFFIXES:
-        return None
-    config = path.parent / "config.json"
-    return config if _is_config(config) else None
+    fixed = path.parent / "config.json"
+    if path.suffix in _HUGGING_FACE_SUFFIXES and _is_config(fixed):
+        return fixed  # there the name is fixed
+    return config_of(path)
 
 
 def config_of(checkpoint):
@@ -70,7 +69,8 @@ def _single(found, folder):
         names = f": {listing(path.name for path in found)}" if found else ""
         raise ConfigError(
             f"The folder {folder} holds {len(found)} config files{names}.\n"
-            "Expected one JSON file with hidden_size.\nPass the path of the config file itself."
+            "Expected one JSON file with hidden_size.\nPass the path of the config file itself, or "
+            "config=None and checkpoint= to take the sizes from a checkpoint."
         )
     return found[0]
 

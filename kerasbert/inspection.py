@@ -1,5 +1,6 @@
 """Says what a file holds without building a model from it."""
 
+import os
 import warnings
 from dataclasses import dataclass, field
 
@@ -7,10 +8,12 @@ from kerasbert.config import ModelConfig
 from kerasbert.config_file import read_config
 from kerasbert.errors import ConfigError, listing
 from kerasbert.folders import config_of
-from kerasbert.registry import find_architecture
+from kerasbert.registry import AUTO, find_architecture, name_of
+from kerasbert.request import check_overrides, sizes_given
 from kerasbert.weights.audit import audit
 from kerasbert.weights.checkpoints import open_checkpoint
-from kerasbert.weights.detect import detect, is_optimizer_slot
+from kerasbert.weights.complaints import check_family
+from kerasbert.weights.detect import detect, is_optimizer_slot, matches_in
 from kerasbert.weights.heads import heads_in
 from kerasbert.weights.sizes import infer_config, sizes_in
 
@@ -26,6 +29,7 @@ _SHOWN = (
     "max_position_embeddings",
     "type_vocab_size",
     "hidden_act",
+    "ln_type",
 )
 
 _NEVER_IN_SHAPES = ("num_hidden_layers", "num_attention_heads")
@@ -87,13 +91,14 @@ class Inspection:
         return "\n".join(f"{label:<12}{text}" for label, text in self.rows())
 
 
-def inspect_checkpoint(path, config=None, model="auto"):
+def inspect_checkpoint(path, config=None, model=AUTO, overrides=None):
     """Says what a checkpoint holds; reads names and shapes only.
 
     Args:
         path: see `checkpoint` of `build_transformer_model`.
         config: its config file; default is the only one in its folder.
         model: see `build_transformer_model`.
+        overrides: dict of keys of the configuration, such as `{"num_hidden_layers": 12}`.
 
     Returns:
         An `Inspection`; print it.
@@ -112,12 +117,15 @@ def inspect_checkpoint(path, config=None, model="auto"):
     checkpoint = open_checkpoint(path)
     config = config_of(path) if config is None else config
     values, _ = read_config(config)
+    overrides = sizes_given(check_overrides(overrides))
+    values.update(overrides)
     architecture, _ = find_architecture(model, values, checkpoint)
     match = detect(checkpoint, architecture.family)
-    full, findings = _configuration(values, checkpoint, match, config)
+    check_family(architecture.family, match, checkpoint.source)
+    full, findings = _configuration(values, checkpoint, match, config, overrides)
     known = _known_rows(checkpoint, match)
     heads = heads_in(checkpoint, match, values)
-    name = architecture.family if model == "auto" else model
+    name = name_of(architecture) if model == AUTO else model
     return Inspection(
         source=checkpoint.source,
         config=None if config is None else str(config),
@@ -131,21 +139,36 @@ def inspect_checkpoint(path, config=None, model="auto"):
         optimizer_slots=sum(map(is_optimizer_slot, checkpoint.shapes)),
         others=_others(checkpoint, match, known),
         findings=findings,
-        line=_line(config, path, name, heads, full),
+        line=_line(config, _as_given(path, config, checkpoint), name, heads, overrides, full),
     )
 
 
-def _configuration(values, checkpoint, match, config):
+def _as_given(path, config, checkpoint):
+    """A path that loads what was looked at: a folder with several configs does not."""
+    several = config is None and isinstance(path, str | os.PathLike) and os.path.isdir(path)
+    return checkpoint.source if several else path
+
+
+def _configuration(values, checkpoint, match, config, overrides):
     """The keys of the configuration, and what is to be said of them."""
+    full, findings = _described(values, checkpoint, match, config, overrides)
+    if match.dialect.family == "electra":
+        others = {found.dialect.family for found in matches_in(checkpoint)}
+        if "electra_generator" in others and not match.dialect.hugging_face:
+            findings = [*findings, "the generator is in the file too: model='electra_generator'"]
+    return full, findings
+
+
+def _described(values, checkpoint, match, config, overrides):
     if config is not None:
         findings = audit(values, checkpoint, match)
         shown = {key: size.value for key, size in sizes_in(checkpoint, match).items()}
         return {**shown, **_checked(values, match.dialect.family)}, findings
     try:
-        full, assumed = infer_config(checkpoint, match, {})
+        full, assumed = infer_config(checkpoint, match, overrides)
     except ConfigError as error:
         shown = {key: size.value for key, size in sizes_in(checkpoint, match).items()}
-        return shown, [error.args[0].replace("\n", " ")]
+        return {**shown, **overrides}, [error.args[0].replace("\n", " ")]
     return full, [f"assumed: {text}" for text in assumed]
 
 
@@ -209,12 +232,14 @@ def _others(checkpoint, match, known):
 
 def _shown(full, family):
     hidden = () if family == "albert" else ("num_hidden_groups", "inner_group_num")
+    if full.get("embedding_order") != "project_first":
+        hidden = (*hidden, "ln_type")  # they are all post-LN
     return {key: full[key] for key in _SHOWN if full.get(key) is not None and key not in hidden}
 
 
-def _line(config, path, model, heads, full):
+def _line(config, path, model, heads, overrides, full):
     arguments = [repr(None if config is None else str(config)), repr(str(path)), f"model={model!r}"]
-    arguments += [f"{key}={value!r}" for key, value in heads.items()]
+    arguments += [f"{key}={value!r}" for key, value in {**heads, **overrides}.items()]
     # "..." stands for what only the user can know.
     arguments += [f"{key}=..." for key in _NEVER_IN_SHAPES if full.get(key) is None]
     return f"build_transformer_model({', '.join(arguments)})"

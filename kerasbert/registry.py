@@ -6,7 +6,8 @@ from kerasbert.models.bert import BERT
 from kerasbert.models.electra import ELECTRA, ELECTRAGenerator
 from kerasbert.models.encoder import Encoder
 from kerasbert.models.roberta import DistilBERT, RoBERTa
-from kerasbert.weights.detect import best_matches, matches_in
+from kerasbert.weights.audit import audit
+from kerasbert.weights.detect import best_matches, detect, matches_in
 
 AUTO = "auto"
 
@@ -53,7 +54,12 @@ def find_architecture(model, values, checkpoint=None, options=()):
         return model, None
     if model == AUTO:
         family, reason = _family(values, checkpoint, options)
-        return _OF_FAMILY[family], f"model={family!r} was chosen {reason}"
+        name = family
+        if checkpoint is not None and _is_unshared_albert(family, values, checkpoint, options):
+            name = "albert_unshared"
+        return {**_OF_FAMILY, "albert_unshared": ALBERTUnshared}[name], (
+            f"model={name!r} was chosen {reason}"
+        )
     if not isinstance(model, str) or model not in MODELS:
         raise ConfigError(
             f"Unknown model={model!r}.{did_you_mean(model, MODELS)}\n"
@@ -63,6 +69,11 @@ def find_architecture(model, values, checkpoint=None, options=()):
     if model == "roberta" and _is_original_roberta(values, checkpoint):
         return RoBERTa, None
     return MODELS[model], None
+
+
+def name_of(architecture):
+    """Returns what to pass as `model=` for an architecture."""
+    return "albert_unshared" if architecture is ALBERTUnshared else architecture.family
 
 
 def architecture_of(family):
@@ -83,7 +94,7 @@ def _family(values, checkpoint, options):
         return _without_checkpoint(values, told)
     families = _best_families(checkpoint)
     if _has_both_towers(checkpoint):
-        families = ["electra_generator" if _wants_generator(options) else "electra"]
+        families = [_tower(values, checkpoint, options)]
     if told is not None:
         families = _confirmed(told, families, checkpoint)
     if len(families) > 1:
@@ -156,10 +167,21 @@ def _has_both_towers(checkpoint):
     return {"electra", "electra_generator"} <= original
 
 
-def _wants_generator(options):
+def _tower(values, checkpoint, options):
+    """The tower with the head that was asked for, or else the one that fits the config."""
     asked_for = dict(options)
-    other = asked_for.get("with_discriminator") or asked_for.get("with_classifier")
-    return bool(asked_for.get("with_mlm")) and not other
+    if asked_for.get("with_discriminator") or asked_for.get("with_classifier"):
+        return "electra"
+    if asked_for.get("with_mlm"):
+        return "electra_generator"
+    towers = ("electra", "electra_generator")
+    return min(towers, key=lambda tower: len(audit(values, checkpoint, detect(checkpoint, tower))))
+
+
+def _is_unshared_albert(family, values, checkpoint, options):
+    """Whether the file has a block for every layer, of which only its names tell."""
+    told = {"unshare", "unshare_layers"} & ({*values} | {*options})
+    return family == "albert" and not told and detect(checkpoint, family).dialect.is_unshared
 
 
 def _confirmed(told, families, checkpoint):

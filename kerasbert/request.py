@@ -1,6 +1,7 @@
 """Sorts the arguments of `build_transformer_model` by who reads them, and checks them."""
 
 import dataclasses
+import warnings
 from dataclasses import dataclass
 from numbers import Integral
 
@@ -12,6 +13,7 @@ from kerasbert.errors import ConfigError, WeightMismatchError, did_you_mean
 from kerasbert.models.albert import ALBERTUnshared
 from kerasbert.models.options import BuildOptions, check_head
 from kerasbert.weights.detect import Match
+from kerasbert.weights.sizes import sizes_in
 
 _CONFIG_KEYS = {field.name for field in dataclasses.fields(ModelConfig)} - {
     "family",
@@ -24,6 +26,9 @@ _VOCABULARY_KEYS = {"keep_tokens", "compound_tokens"}
 _OPTIONS = _BUILD_KEYS | _LOAD_DEFAULTS.keys() | _VOCABULARY_KEYS
 # What may stand in the config file too, as in bert4keras. Not dtype: there it tells of the file.
 _FILE_OPTIONS = {"with_pool", "with_nsp", "with_sop", "with_mlm", "num_labels"} | _VOCABULARY_KEYS
+
+# What files of other styles may leave out, and shapes show.
+_FROM_FILE = ("max_position_embeddings", "type_vocab_size")
 
 _STYLES = {
     "albert_zh": "the early albert_zh (it has ln_type)",
@@ -105,6 +110,16 @@ class Request:
             if not known and len(table) == 2:
                 config["embedding_size"] = table[1]
                 notes.append(f"embedding_size={table[1]} was taken from the file.")
+                warnings.warn(
+                    f"{self.source} has no embedding_size; {table[1]} was taken from "
+                    f"{checkpoint.source}. Is it the config of this ALBERT? No shape shows whether "
+                    f"its num_hidden_layers={config.get('num_hidden_layers')} is right.",
+                    stacklevel=3,
+                )
+        for key, size in sizes_in(checkpoint, match).items():
+            if key in _FROM_FILE and config.get(key) is None:
+                config[key] = size.value
+                notes.append(f"{key}={size.value} was taken from the file.")
         build = {**self.build, "plain_classifier": dialect.plain_classifier}
         for row in dialect.top_rows:
             names = [name for name in row.names(match.prefix) if name in checkpoint.shapes]
@@ -155,19 +170,30 @@ class Request:
         return options
 
 
-def check_names(options):
+def check_names(options, known=_CONFIG_KEYS | _OPTIONS):
     """Refuses keyword arguments that nothing reads.
 
     Raises:
         ConfigError: names the argument, and the one that may be meant.
     """
-    known = _CONFIG_KEYS | _OPTIONS
     for name in options:
         if name not in known:
             raise ConfigError(
                 f"Unknown argument {name!r}.{did_you_mean(name, known)}\n"
                 f"Expected one of: {', '.join(sorted(known))}."
             )
+
+
+def check_overrides(overrides):
+    """Returns a dict of keys of the configuration, empty for None.
+
+    Raises:
+        ConfigError: if it is no dict, or a key is unknown.
+    """
+    if not isinstance(overrides, dict | None):
+        raise ConfigError(f"overrides={overrides!r}.\nExpected a dict of keys of the config.")
+    check_names(overrides or {}, _CONFIG_KEYS)
+    return overrides or {}
 
 
 def sizes_given(options):

@@ -61,6 +61,25 @@ class Vocabulary:
         order = sorted(token_dict, key=token_dict.get)
         return replace(self, token_dict=token_dict, kept=tuple(whole[token] for token in order))
 
+    @property
+    def size(self):
+        """Number of rows that a table for it needs."""
+        if self.is_sentencepiece:
+            return self.tokenizer().vocab_size
+        return max((self.token_dict or load_vocab(self.path)).values()) + 1
+
+    def check_size(self, rows):
+        """Refuses to go with a model that has fewer rows.
+
+        Raises:
+            ConfigError: names both sizes.
+        """
+        if self.size > rows:
+            raise ConfigError(
+                f"The vocabulary {self.path} has {self.size} tokens, the model vocab_size={rows}."
+                "\nExpected the vocabulary of the model.\nPass vocabulary= (--vocabulary)."
+            )
+
     def tokenizer(self):
         """Returns the tokenizer for this vocabulary."""
         if self.is_sentencepiece:
@@ -79,7 +98,8 @@ class Vocabulary:
             settings = None
         if isinstance(settings, dict) and isinstance(settings.get("do_lower_case"), bool):
             return settings["do_lower_case"]
-        words = (token for token in load_vocab(self.path) if not token.startswith("["))
+        # Uncased vocabularies have capitals in special tokens only: [CLS], and <S> in Chinese.
+        words = (token for token in load_vocab(self.path) if not token.startswith(("[", "<")))
         return not any(word != word.lower() for word in words)
 
 
@@ -87,7 +107,8 @@ def find_vocabulary(source, given=None):
     """Finds the vocabulary of a checkpoint.
 
     Args:
-        source: path of the checkpoint: a folder, a file or a prefix.
+        source: path of the checkpoint: a folder, a file or a prefix; or of a `.keras` file,
+            whose vocabulary begins with its name, see `beside_keras`.
         given: path of the vocabulary, if it is known.
 
     Returns:
@@ -104,11 +125,20 @@ def find_vocabulary(source, given=None):
     if not isinstance(source, str | os.PathLike):
         return None
     folder = Path(os.path.expanduser(os.fspath(source)))
+    if folder.suffix == ".keras":
+        own = (beside_keras(folder, suffix) for suffix in (".txt", ".model"))
+        return next((Vocabulary(path) for path in own if path.is_file()), None)
     folder = folder if os.path.isdir(folder) else folder.parent
     found = sorted(folder.glob("*vocab*.txt")) or sorted(folder.glob("*.model"))
     if len(found) > 1:
         raise ConfigError(
             f"The folder {folder} holds {len(found)} vocabularies: "
-            f"{listing(path.name for path in found)}.\nExpected one.\nPass vocabulary=."
+            f"{listing(path.name for path in found)}.\nExpected one.\n"
+            "Pass vocabulary= (--vocabulary)."
         )
     return Vocabulary(found[0]) if found else None
+
+
+def beside_keras(path, suffix):
+    """Returns where the vocabulary of a `.keras` file lies: many models may share its folder."""
+    return path.with_name(f"{path.stem}_vocab{suffix}")

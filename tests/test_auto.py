@@ -7,7 +7,7 @@ import pytest
 from fixtures import DATA, make_arrays, tiny_config, write_checkpoint, write_config
 from harness import refused, silent
 from kerasbert import build_transformer_model, model_report, save_pretrained
-from kerasbert.errors import ConfigError, WeightMismatchError
+from kerasbert.errors import CheckpointError, ConfigError, WeightMismatchError
 from kerasbert.models.view import find_encoder
 
 SIZES = {
@@ -60,10 +60,10 @@ def saved(family, folder, **options):
 def test_names_of_tf1_checkpoints(kind, prefix, capsys):
     config = tiny_config(kind)
     arrays = make_arrays(kind, config, 1, module_prefix=prefix)
-    unshare = {"unshare": "all"} if kind == "albert_zh_unshared" else {}
-    model = silent(build_transformer_model, config, arrays, **unshare)
+    model = silent(build_transformer_model, config, arrays)
     assert family_of(model) == KINDS[kind]
-    said = f"model={KINDS[kind]!r} was chosen by the names in the checkpoint"
+    name = "albert_unshared" if kind == "albert_zh_unshared" else KINDS[kind]
+    said = f"model={name!r} was chosen by the names in the checkpoint"
     assert said in capsys.readouterr().out
     assert said in str(model_report(model))
 
@@ -203,6 +203,60 @@ def test_a_folder_as_checkpoint_brings_its_config(tmp_path):
     write_config(tmp_path / "other_config.json", config)
     with refused(ConfigError, "2 config files", "other_config.json"):
         build_transformer_model(None, tmp_path)
+
+
+def test_the_only_config_beside_a_prefix(tmp_path):
+    config = tiny_config("google_bert", hidden_act="relu")
+    prefix = write_checkpoint(tmp_path / "m.ckpt", make_arrays("google_bert", config, 1))
+    path = write_config(tmp_path / "my_config.json", config)
+    model = silent(build_transformer_model, None, prefix, verbose=0)
+    assert find_encoder(model).config.hidden_act == "relu"
+    assert path in str(model_report(model))
+    write_config(tmp_path / "other.json", config)
+    with pytest.warns(UserWarning, match="No config was given"):
+        build_transformer_model(None, prefix, num_attention_heads=4, verbose=0)
+
+
+def test_two_forms_in_one_folder(tmp_path):
+    config = tiny_config("google_bert")
+    prefix = write_checkpoint(tmp_path / "m.ckpt", make_arrays("google_bert", config, 1))
+    saved("bert", tmp_path)
+    with refused(CheckpointError, "several checkpoints", "model.safetensors", prefix):
+        build_transformer_model(tmp_path)
+
+
+def test_a_checkpoint_as_config(tmp_path):
+    saved("bert", tmp_path)
+    with refused(ConfigError, "model.safetensors", "pass it as checkpoint="):
+        build_transformer_model(tmp_path / "model.safetensors")
+    (tmp_path / "config.json").unlink()
+    with refused(ConfigError, "0 config files", "config=None"):
+        build_transformer_model(tmp_path)
+
+
+def test_a_config_of_a_bert_for_an_albert():
+    arrays = make_arrays("google_albert", tiny_config("google_albert"), 1)
+    config = tiny_config("google_bert")
+    with pytest.warns(UserWarning, match=r"has no embedding_size; 16 was taken.*num_hidden_layers"):
+        build_transformer_model(config, arrays, verbose=0)
+
+
+def test_what_a_short_config_leaves_out(capsys):
+    config = tiny_config("google_bert", max_position_embeddings=16, type_vocab_size=3)
+    arrays = make_arrays("google_bert", config, 1)
+    del config["max_position_embeddings"], config["type_vocab_size"]
+    report = str(model_report(silent(build_transformer_model, config, arrays, verbose=0)))
+    assert "max_position_embeddings=16 was taken from the file" in report
+    assert "type_vocab_size=3 was taken from the file" in report
+    capsys.readouterr()
+    build_transformer_model(config)
+    assert "the weights are random" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("typo", ["ALBERT", "Albert_Unshard", "BERT"])
+def test_capital_letters_in_a_name(typo):
+    with refused(ConfigError, f"Unknown model={typo!r}", "Did you mean"):
+        build_transformer_model(SIZES, model=typo)
 
 
 def test_a_hugging_face_file_has_its_config_beside_it(tmp_path):

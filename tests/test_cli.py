@@ -132,7 +132,8 @@ def test_a_config_that_contradicts(tmp_path, capsys):
 
 def test_the_other_tower_is_listed(capsys):
     folder = DATA / "golden/electra_untied_gen"
-    assert run("inspect", folder / "model.ckpt", "--model", "electra_generator") == 0
+    config = ("--config", folder / "generator_config.json")
+    assert run("inspect", folder / "model.ckpt", "--model", "electra_generator", *config) == 0
     shown = capsys.readouterr().out
     assert "mlm (" in shown
     assert "electra/e" in shown
@@ -183,7 +184,7 @@ def test_convert_with_every_option(tmp_path, capsys):
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{i}" for i in range(95))]
     (tmp_path / "words.txt").write_text("\n".join(words) + "\n")
     (tmp_path / "kept.txt").write_text("\n".join(words[:9]) + "\n")
-    options = ["--unshare", "feed_forward", "--unshare-layers", 0, 3]
+    options = ["--unshare", "feed_forward", "--unshare-layers", "0,3"]
     options += ["--keep-tokens", tmp_path / "kept.txt", "--vocabulary", tmp_path / "words.txt"]
     options += ["--config", folder / "config.json", "--model", "albert", "--to", "huggingface"]
     assert run("convert", folder / "model.ckpt", tmp_path / "out", *options) == 0
@@ -198,9 +199,10 @@ def test_convert_with_every_option(tmp_path, capsys):
     assert (config["vocab_size"], config["unshare_layers"]) == (9, [0, 3])
 
 
-def test_unshare_alone_means_all(tmp_path):
+def test_options_may_stand_first(tmp_path):
     folder = source("google_albert", tmp_path / "in")
-    assert run("convert", folder, tmp_path / "m.keras", "--to", "keras", "--unshare") == 0
+    options = ("--unshare", "all", "--unshare-layers", "0,1,2,3", "--to", "keras")
+    assert run("convert", *options, folder, tmp_path / "m.keras") == 0
     wide = keras.models.load_model(tmp_path / "m.keras")
     names = [layer.name for layer in wide.layers]
     assert sum(name.endswith("MultiHeadSelfAttention") for name in names) == 4
@@ -213,6 +215,63 @@ def test_refusals_go_to_stderr(tmp_path, capsys):
     assert said.startswith("kerasbert: error: ")
     assert "Traceback" not in said
     assert not (tmp_path / "out").exists()
+
+
+def test_keys_that_no_shape_shows_come_by_set(tmp_path, capsys):
+    config = tiny_config("google_albert")
+    prefix = write_checkpoint(tmp_path / "m.ckpt", make_arrays("google_albert", config, 1))
+    assert run("convert", prefix, tmp_path / "out", "--to", "google") == 2
+    assert "--set num_hidden_layers=" in capsys.readouterr().err
+    sizes = ["--set", "num_hidden_layers=3", "--set", "num_attention_heads=4"]
+    sizes += ["--set", "hidden_act=gelu"]
+    assert run("inspect", prefix, *sizes) == 0
+    line = capsys.readouterr().out.splitlines()[-1]
+    assert "num_hidden_layers=3, num_attention_heads=4, hidden_act='gelu'" in line
+    with pytest.warns(UserWarning, match="No config was given"):
+        assert run("convert", prefix, tmp_path / "out", "--to", "google", *sizes) == 0
+    again = json.loads((tmp_path / "out/albert_config.json").read_text())
+    assert (again["num_hidden_layers"], again["num_attention_heads"]) == (3, 4)
+    for wrong, said in (("verbose=0", "verbose"), ("num_hiden_layers=3", "Did you mean")):
+        assert run("inspect", prefix, "--set", wrong) == 2
+        assert said in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        run("inspect", prefix, "--set", "num_hidden_layers")
+
+
+def test_an_interruption_leaves_nothing(tmp_path, monkeypatch, capsys):
+    folder = source("google_bert", tmp_path / "in")
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("os.rename", interrupt)
+    assert run("convert", folder, tmp_path / "out", "--to", "google") == 130
+    assert "Traceback" not in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
+
+
+def test_a_model_of_another_family(capsys):
+    assert run("inspect", DATA / "golden/albert", "--model", "bert") == 2
+    assert "Google ALBERT" in capsys.readouterr().err
+
+
+def test_a_folder_with_several_configs():
+    found = inspect_checkpoint(DATA / "golden/electra")
+    assert found.config is None
+    assert str(DATA / "golden/electra/model.ckpt") in found.line
+    assert "generator is in the file too: model='electra_generator'" in str(found)
+    for tower in ("discriminator", "generator"):
+        config = DATA / f"golden/electra/{tower}_config.json"
+        family = "electra" if tower == "discriminator" else "electra_generator"
+        assert inspect_checkpoint(DATA / "golden/electra", config).family == family
+
+
+def test_where_norms_stand_is_shown(tmp_path):
+    for ln_type in ("preln", "postln"):
+        config = tiny_config("albert_zh", ln_type=ln_type)
+        found = inspect_checkpoint(make_arrays("albert_zh", config, 1), config)
+        assert f"ln_type={ln_type}" in str(found)
+    assert "ln_type" not in str(inspect_checkpoint(DATA / "golden/albert"))
 
 
 @pytest.mark.parametrize("arguments", [[], ["inspect"], ["convert", "a", "b"], ["conver"]])

@@ -246,6 +246,32 @@ def test_unshare(form, through, sources, tmp_path):
         np.testing.assert_array_equal(found[key], value)
 
 
+@pytest.mark.parametrize(
+    ("words", "lower"),
+    [
+        (["<S>", "<T>", "[MASK]", "我", "##x"], True),
+        (["C", "##Cl"], False),
+        (["é", "##É"], False),
+    ],
+)
+def test_the_case_of_a_vocabulary(words, lower, sources, tmp_path):
+    rows = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *words]
+    (tmp_path / "v.txt").write_text("\n".join(rows) + "\n", "utf-8")
+    out = tmp_path / "out"
+    source = sources("bert")
+    silent(convert, source, out, "huggingface", vocabulary=tmp_path / "v.txt", verbose=0)
+    assert json.loads((out / "tokenizer_config.json").read_text())["do_lower_case"] is lower
+
+
+def test_the_vocabulary_goes_through_keras(sources, tmp_path):
+    source = sources("bert")
+    silent(convert, source, tmp_path / "m.keras", "keras", verbose=0)
+    (tmp_path / "stranger_vocab.txt").write_text("[PAD]\n")
+    silent(convert, tmp_path / "m.keras", tmp_path / "out", "google", verbose=0)
+    (words,) = (tmp_path / "out").glob("*vocab.txt")
+    assert words.read_bytes() == (source / "vocab.txt").read_bytes()
+
+
 @pytest.mark.parametrize("form", ["google", "huggingface", "keras"])
 def test_keep_tokens_from_a_file(form, sources, tmp_path):
     kept = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "w9", "[MASK]", "w2"]

@@ -7,7 +7,7 @@ import pytest
 
 from fixtures import make_arrays, tiny_config, write_checkpoint, write_config
 from harness import refused, silent
-from kerasbert import build_transformer_model, convert
+from kerasbert import build_transformer_model, convert, save_pretrained
 from kerasbert.errors import (
     CheckpointError,
     ConfigError,
@@ -88,6 +88,32 @@ def test_a_keras_model_cannot_be_cut(source, tmp_path):
             keep_tokens="simplified",
             vocabulary=source / "vocab.txt",
         )
+
+
+@pytest.mark.parametrize("form", ["google", "huggingface", "keras"])
+def test_a_vocabulary_of_another_model(form, source, tmp_path):
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *(f"w{i}" for i in range(200))]
+    (tmp_path / "long.txt").write_text("\n".join(words) + "\n")
+    with refused(ConfigError, "204 tokens", "vocab_size=100"):
+        silent(
+            convert,
+            source,
+            place(tmp_path, form),
+            form,
+            vocabulary=tmp_path / "long.txt",
+            verbose=0,
+        )
+    assert os.listdir(tmp_path) == ["long.txt"]
+
+
+def test_a_head_is_never_lost(tmp_path):
+    config = {**tiny_config("google_bert"), "model_type": "bert"}
+    tagger = build_transformer_model(config, with_classifier="token", num_labels=3, verbose=0)
+    save_pretrained(tagger, tmp_path / "in", verbose=0)
+    with refused(WeightMismatchError, "Google BERT", "Token-Classifier", "huggingface"):
+        silent(convert, tmp_path / "in", tmp_path / "out", "google", verbose=0)
+    assert os.listdir(tmp_path) == ["in"]
+    silent(convert, tmp_path / "in", tmp_path / "out", "huggingface", verbose=0)
 
 
 def test_several_vocabularies(source, tmp_path):

@@ -62,6 +62,12 @@ def test_the_vocabulary_is_written(lower, accents, tmp_path):
         assert again.encode(text) == tokenizer.encode(text)
 
 
+def test_an_old_vocabulary_is_spoken_of(tmp_path):
+    save_pretrained(model(), tmp_path, words(), verbose=0)
+    with pytest.warns(UserWarning, match=r"vocab\.txt is left as it was"):
+        save_pretrained(model(), tmp_path, verbose=0)
+
+
 def test_a_vocabulary_of_another_model(tmp_path):
     longer = {**{word: i for i, word in enumerate(WORDS)}, **{f"w{i}": 12 + i for i in range(99)}}
     with refused(WeightMismatchError, "111 tokens", "vocab_size=100"):

@@ -1,5 +1,17 @@
 """Which heads a checkpoint holds, as arguments of `build_transformer_model`."""
 
+HEAD_LAYERS = (
+    "Pooler-Dense",
+    "NSP-Proba",
+    "MLM-Dense",
+    "MLM-Norm",
+    "MLM-Bias",
+    "Discriminator-Dense",
+    "Discriminator-Prediction",
+    "Classifier-Dense",
+    "Classifier",  # also the end of Token-Classifier and Span-Classifier
+)
+
 
 def heads_in(checkpoint, match, values):
     """Returns the arguments with which every complete head of a checkpoint is loaded.

@@ -107,6 +107,7 @@ class Dialect:
         block_rows: rows of a block.
         scopes: beginnings of the names that belong to the encoder itself.
         prefixes: what may stand before the names.
+        is_unshared: whether it names a block for every layer of an ALBERT.
         buffers: names without a number that the model would need, such as position ids.
         hugging_face: whether its original code is the transformers library.
         forces_projection: whether a projection exists even if E == H.
@@ -125,6 +126,7 @@ class Dialect:
     block_rows: tuple
     scopes: tuple
     prefixes: tuple = ("", "module/")
+    is_unshared: bool = False
     buffers: tuple = ()
     hugging_face: bool = False
     forces_projection: bool = False

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -86,6 +87,8 @@ def save_pretrained(model, folder, tokenizer=None, verbose=1):
         'out/hugging_face'
     """
     folder = Path(path_to_write("folder", folder))
+    if tokenizer is None:
+        _warn_of_old_vocabulary(folder)
     written = write_pretrained(model, folder, tokenizer)
     if verbose:
         print(written.summary(folder))
@@ -108,6 +111,16 @@ def write_pretrained(model, folder, tokenizer=None):
     values = _config_values(config, _CLASS_STEM[config.family] + kind, view)
     _write(folder, arrays, values, {} if tokenizer is None else tokenizer.hugging_face_files())
     return Written(dialect.title, len(found), left_out)
+
+
+def _warn_of_old_vocabulary(folder):
+    for name in ("vocab.txt", "spiece.model"):
+        if (folder / name).exists():
+            warnings.warn(
+                f"{folder / name} is left as it was, as no tokenizer= was given. Is it the "
+                "vocabulary of this model?",
+                stacklevel=3,
+            )
 
 
 def _check_vocabulary(tokenizer, config):

@@ -5,7 +5,10 @@ from dataclasses import dataclass
 from kerasbert.errors import ConfigError
 from kerasbert.weights.mapping import KEY_OF_SYMBOL
 
-_PASS = "Pass {key}= as a keyword argument, or the config file that belongs to the checkpoint."
+_PASS = (
+    "Pass {key}= as a keyword argument (on the shell --set {key}=…), or the config file that "
+    "belongs to the checkpoint."
+)
 
 # Published ALBERTs of one shared block, whose depth no shape shows: H to L.
 _ALBERT_LAYERS = {312: 4, 384: 6, 768: 12, 1024: 24, 2048: 24, 4096: 12}

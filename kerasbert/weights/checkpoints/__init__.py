@@ -1,8 +1,11 @@
 """Checkpoint files as lazy mappings from a name to a shape, a dtype and a way to read."""
 
+import os
+
+from kerasbert.errors import CheckpointError, listing
 from kerasbert.weights.checkpoints.arrays import ArrayCheckpoint
 from kerasbert.weights.checkpoints.huggingface import find_huggingface_file
-from kerasbert.weights.checkpoints.location import find_checkpoint
+from kerasbert.weights.checkpoints.location import checkpoints_in, find_checkpoint
 from kerasbert.weights.checkpoints.tensorflow import TensorFlowCheckpoint, write_checkpoint
 
 __all__ = ["ArrayCheckpoint", "TensorFlowCheckpoint", "open_checkpoint", "write_checkpoint"]
@@ -24,4 +27,12 @@ def open_checkpoint(checkpoint):
     """
     if isinstance(checkpoint, dict):
         return ArrayCheckpoint(checkpoint)
-    return find_huggingface_file(checkpoint) or TensorFlowCheckpoint(find_checkpoint(checkpoint))
+    file = find_huggingface_file(checkpoint)
+    if file is None:
+        return TensorFlowCheckpoint(find_checkpoint(checkpoint))
+    if os.path.isdir(checkpoint) and (others := checkpoints_in(checkpoint)):
+        raise CheckpointError(
+            f"The folder {checkpoint} holds several checkpoints: {file.source}, "
+            f"{listing(others)}.\nExpected one.\nPass the path of the one you mean."
+        )
+    return file

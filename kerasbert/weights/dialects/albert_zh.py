@@ -38,4 +38,5 @@ ALBERT_ZH_UNSHARED = Dialect(
     address="bert/encoder/layer_{layer}/",
     block_rows=BERT_BLOCK_ROWS,
     scopes=SCOPES,
+    is_unshared=True,
 )
