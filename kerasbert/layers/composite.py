@@ -1,6 +1,10 @@
 """What the layers that are made of other layers have in common."""
 
+import contextlib
+import contextvars
+
 import keras
+from keras import ops
 
 
 class CompositeLayer(keras.layers.Layer):
@@ -128,4 +132,30 @@ def truncated_normal(stddev):
 
     Each variable needs one of its own: a Keras initializer returns the same numbers twice.
     """
-    return keras.initializers.TruncatedNormal(stddev=stddev)
+    return TruncatedNormal(stddev=stddev)
+
+
+# A context variable and not an attribute: other threads go on drawing numbers.
+_LEFT_OUT = contextvars.ContextVar("kerasbert_initial_values_left_out", default=False)
+
+
+@contextlib.contextmanager
+def no_initial_values():
+    """Within this block `truncated_normal` gives zeros, for variables that a file fills next.
+
+    Drawing the numbers takes longer than all the rest of building and loading a model.
+    """
+    token = _LEFT_OUT.set(True)
+    try:
+        yield
+    finally:
+        _LEFT_OUT.reset(token)
+
+
+@keras.saving.register_keras_serializable(package="kerasbert")
+class TruncatedNormal(keras.initializers.TruncatedNormal):
+    """Keras' initializer of that name, which `no_initial_values` can switch off."""
+
+    def __call__(self, shape, dtype=None):
+        """Returns the initial value, a tensor of this shape."""
+        return ops.zeros(shape, dtype) if _LEFT_OUT.get() else super().__call__(shape, dtype)
