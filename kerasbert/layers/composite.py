@@ -135,8 +135,9 @@ def truncated_normal(stddev):
     return TruncatedNormal(stddev=stddev)
 
 
-# A context variable and not an attribute: other threads go on drawing numbers.
-_LEFT_OUT = contextvars.ContextVar("kerasbert_initial_values_left_out", default=False)
+# The zeros of the present block by shape and type, None outside of one. A context variable and
+# not an attribute: other threads go on drawing numbers.
+_BLANKS = contextvars.ContextVar("kerasbert_blanks", default=None)
 
 
 @contextlib.contextmanager
@@ -145,11 +146,11 @@ def no_initial_values():
 
     Drawing the numbers takes longer than all the rest of building and loading a model.
     """
-    token = _LEFT_OUT.set(True)
+    token = _BLANKS.set({})
     try:
         yield
     finally:
-        _LEFT_OUT.reset(token)
+        _BLANKS.reset(token)
 
 
 @keras.saving.register_keras_serializable(package="kerasbert")
@@ -158,4 +159,14 @@ class TruncatedNormal(keras.initializers.TruncatedNormal):
 
     def __call__(self, shape, dtype=None):
         """Returns the initial value, a tensor of this shape."""
-        return ops.zeros(shape, dtype) if _LEFT_OUT.get() else super().__call__(shape, dtype)
+        blanks = _BLANKS.get()
+        if blanks is None:
+            return super().__call__(shape, dtype)
+        if keras.backend.backend() != "tensorflow":
+            return ops.zeros(shape, dtype)
+        # A tensor of TensorFlow never changes: variables made from it share its memory until
+        # each gets a value. A whole model of zeros would be the greater part of the peak.
+        key = (tuple(shape), dtype)
+        if key not in blanks:
+            blanks[key] = ops.zeros(shape, dtype)
+        return blanks[key]
