@@ -1,10 +1,12 @@
 """`build_transformer_model`: from a config and a checkpoint to a Keras model."""
 
+import contextlib
 import warnings
 
 from kerasbert.config_file import read_config
 from kerasbert.errors import ConfigError
 from kerasbert.folders import locate
+from kerasbert.layers.composite import no_initial_values
 from kerasbert.registry import AUTO, find_architecture
 from kerasbert.request import Request, check_names, either, sizes_given
 from kerasbert.weights import complaints
@@ -113,7 +115,8 @@ def build_transformer_model(
 
     vocabulary = VocabularySelection(**request.vocabulary)
     model_config = request.model_config(vocabulary)
-    builder = architecture(model_config, request.build_options(model_config))
+    with _initial_values(architecture, checkpoint, request.load["strict"]):
+        builder = architecture(model_config, request.build_options(model_config))
     if checkpoint:
         loader = Loader(
             builder.model,
@@ -130,6 +133,14 @@ def build_transformer_model(
     elif chosen and request.load["verbose"]:
         print(f"{chosen}; without a checkpoint the weights are random")
     return builder.model if return_keras_model else builder
+
+
+def _initial_values(architecture, checkpoint, strict):
+    """Where the loader is going to fill every variable or raise, none needs a value before."""
+    # Not in a class of the user's: it may make layers that are no part of the model.
+    own = architecture.__module__.startswith("kerasbert.")
+    filled = checkpoint is not None and strict and own
+    return no_initial_values() if filled else contextlib.nullcontext()
 
 
 def _match(checkpoint, architecture):

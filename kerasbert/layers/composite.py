@@ -1,6 +1,10 @@
 """What the layers that are made of other layers have in common."""
 
+import contextlib
+import contextvars
+
 import keras
+from keras import ops
 
 
 class CompositeLayer(keras.layers.Layer):
@@ -128,4 +132,41 @@ def truncated_normal(stddev):
 
     Each variable needs one of its own: a Keras initializer returns the same numbers twice.
     """
-    return keras.initializers.TruncatedNormal(stddev=stddev)
+    return TruncatedNormal(stddev=stddev)
+
+
+# The zeros of the present block by shape and type, None outside of one. A context variable and
+# not an attribute: other threads go on drawing numbers.
+_BLANKS = contextvars.ContextVar("kerasbert_blanks", default=None)
+
+
+@contextlib.contextmanager
+def no_initial_values():
+    """Within this block `truncated_normal` gives zeros, for variables that a file fills next.
+
+    Drawing the numbers takes longer than all the rest of building and loading a model.
+    """
+    token = _BLANKS.set({})
+    try:
+        yield
+    finally:
+        _BLANKS.reset(token)
+
+
+@keras.saving.register_keras_serializable(package="kerasbert")
+class TruncatedNormal(keras.initializers.TruncatedNormal):
+    """Keras' initializer of that name, which `no_initial_values` can switch off."""
+
+    def __call__(self, shape, dtype=None):
+        """Returns the initial value, a tensor of this shape."""
+        blanks = _BLANKS.get()
+        if blanks is None:
+            return super().__call__(shape, dtype)
+        if keras.backend.backend() != "tensorflow":
+            return ops.zeros(shape, dtype)
+        # A tensor of TensorFlow never changes: variables made from it share its memory until
+        # each gets a value. A whole model of zeros would be the greater part of the peak.
+        key = (tuple(shape), dtype)
+        if key not in blanks:
+            blanks[key] = ops.zeros(shape, dtype)
+        return blanks[key]

@@ -1,5 +1,6 @@
 """Loads a checkpoint into a model: every variable and every name is accounted for."""
 
+import math
 import warnings
 
 import numpy as np
@@ -13,6 +14,7 @@ from kerasbert.weights.checkpoints import open_checkpoint
 from kerasbert.weights.detect import detect, is_optimizer_slot
 from kerasbert.weights.mapping import edges
 from kerasbert.weights.report import LoadReport
+from kerasbert.weights.transpose import turned_by_backend
 from kerasbert.weights.vocabulary import VocabularySelection
 
 _REPORT_ATTRIBUTE = "load_report"
@@ -142,9 +144,7 @@ class Loader:
                 self._read(name)
         bar = tqdm(targets, "loading", unit=" variables", disable=not verbose, leave=False, delay=2)
         for name in bar:
-            array = self._read(name)
-            for edge in targets[name]:
-                edge.variable.assign(self._value(edge, array))
+            self._fill(name, targets[name])
         # On a layer, which models that extend this one share.
         setattr(self.view.mask_layer, _REPORT_ATTRIBUTE, self.report)
         self._speak(verbose)
@@ -230,10 +230,24 @@ class Loader:
         return array
 
     def _by_name(self):
+        """The edges of every name, large arrays first.
+
+        What reading and converting takes besides the model is as large as the array: so it
+        is least when most of the model is there. Equal shapes follow each other, as the
+        zeros that the variables of one shape start from are freed with the last of them.
+        """
         targets = {}
         for edge in self.edges:
             targets.setdefault(edge.name, []).append(edge)
-        return targets
+        shapes = {name: tuple(self.checkpoint.shapes[name]) for name in targets}
+        order = sorted(targets, key=lambda n: (math.prod(shapes[n]), shapes[n]), reverse=True)
+        return {name: targets[name] for name in order}
+
+    def _fill(self, name, edges_of_name):
+        # A method, so that the array is gone before the next one is read.
+        array = self._read(name)
+        for edge in edges_of_name:
+            edge.variable.assign(turned_by_backend(self._value(edge, array)))
 
     def _value(self, edge, array):
         array = self.vocabulary.apply(array) if edge.row.vocab else array

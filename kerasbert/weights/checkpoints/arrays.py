@@ -24,8 +24,8 @@ class ArrayCheckpoint:
         self.shapes = {name: array.shape for name, array in self._arrays.items()}
 
     def read(self, name):
-        """Returns the array called `name`."""
-        return self._arrays[name]
+        """Returns a copy of the array called `name`: backends may keep what they are given."""
+        return self._arrays[name].copy()
 
 
 def _as_array(name, value):

@@ -46,6 +46,9 @@ MAX_HEADER = 1 << 20
 MAX_AXES = 32
 _MAX_ELEMENTS = 1 << 48
 
+#: Arrays begin at a multiple of this: TensorFlow copies others before it computes with them.
+ALIGNMENT = 64
+
 _LFS_POINTER = b"version https://git-lfs.github.com"
 
 
@@ -217,11 +220,12 @@ class Place(NamedTuple):
         count = self.size // width_of(dtype) if count is None else count
         if self.compressed:
             stored = np.frombuffer(self._inflate(file, path), STORED_DTYPES[dtype], count, start)
-            stored = stored.copy()
+            stored, size = stored.copy(), stored.nbytes
         else:
             file.seek(self.start + start)
-            stored = np.fromfile(file, STORED_DTYPES[dtype], count)
-        if stored.size != count:
+            stored = _aligned(count * width_of(dtype)).view(STORED_DTYPES[dtype])
+            size = file.readinto(stored.view("uint8"))
+        if size != stored.nbytes:
             raise damaged(path, "it was shortened since it was opened")
         if self.checksum and stored.nbytes == self.size and zlib.crc32(stored) != self.checksum:
             raise damaged(path, "a checksum is not that of its data")
@@ -238,6 +242,13 @@ class Place(NamedTuple):
         if len(data) != self.size:
             raise damaged(path, "a compressed part is too short")
         return data
+
+
+def _aligned(size):
+    """Returns new memory of `size` bytes."""
+    memory = np.empty(size + ALIGNMENT, "uint8")
+    start = -memory.ctypes.data % ALIGNMENT
+    return memory[start : start + size]
 
 
 def width_of(dtype):
