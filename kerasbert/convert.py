@@ -121,7 +121,7 @@ def _check_destination(destination, to):
             f"The destination {destination} does not suit to={to!r}.\n"
             "Expected a name that ends in .keras for keras, and the name of a folder otherwise."
         )
-    if destination.exists():
+    if os.path.exists(destination):
         raise CheckpointError(
             f"{destination} exists already.\nExpected a new name, so that nothing is overwritten.\n"
             "Pass another destination, or remove it first."

@@ -47,9 +47,12 @@ def check_integer(name, value, minimum):
 
 def did_you_mean(word, known):
     """Returns " Did you mean 'x'?" for the known word closest to `word`, or "" if none is close."""
-    names = {str(name).lower(): str(name) for name in known}
-    close = get_close_matches(str(word).lower(), names, n=1, cutoff=0.6)
-    return f" Did you mean {names[close[0]]!r}?" if close else ""
+    names = [str(name) for name in known]
+    close = get_close_matches(str(word), names, n=1, cutoff=0.6)
+    if not close:
+        small = {name.lower(): name for name in names}
+        close = [small[name] for name in get_close_matches(str(word).lower(), small, n=1)]
+    return f" Did you mean {close[0]!r}?" if close else ""
 
 
 def listing(items, limit=8):

@@ -1,6 +1,7 @@
 """Writes a model in the form of Hugging Face transformers."""
 
 import json
+import os
 import shutil
 import warnings
 from pathlib import Path
@@ -115,7 +116,7 @@ def write_pretrained(model, folder, tokenizer=None):
 
 def _warn_of_old_vocabulary(folder):
     for name in ("vocab.txt", "spiece.model"):
-        if (folder / name).exists():
+        if os.path.exists(folder / name):  # Path.exists raises for a name that is too long
             warnings.warn(
                 f"{folder / name} is left as it was, as no tokenizer= was given. Is it the "
                 "vocabulary of this model?",

@@ -30,6 +30,9 @@ PROGRAM = """
 import encodings.utf_8_sig, json, os, resource, signal, sys
 import keras, kerasbert, tensorflow
 from kerasbert.errors import CheckpointError, ConfigError
+# What is imported late, as long as the environment may be read.
+from tensorflow.core.protobuf import tensor_bundle_pb2
+import safetensors, zipfile
 
 def attempt(config, checkpoint, bound):
     pages = int(open("/proc/self/statm").read().split()[0])
