@@ -17,7 +17,7 @@ PARITY = ["torch", "transformers>=4.40"]
 setup(
     name="kerasbert",
     version=VERSION,
-    description="BERT and ALBERT checkpoints of TensorFlow 1 as ordinary Keras 3 models",
+    description="Checkpoints of BERT, ALBERT, ELECTRA and their like as ordinary Keras 3 models",
     long_description=(ROOT / "README.md").read_text("utf-8"),
     long_description_content_type="text/markdown",
     license="Apache-2.0",

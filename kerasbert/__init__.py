@@ -1,4 +1,4 @@
-"""BERT and ALBERT checkpoints of TensorFlow 1 as ordinary Keras 3 models."""
+"""Checkpoints of BERT, ALBERT, ELECTRA and their like as ordinary Keras 3 models."""
 
 from kerasbert import layers
 from kerasbert.convert import convert

@@ -57,9 +57,7 @@ def find_architecture(model, values, checkpoint=None, options=()):
         name = family
         if checkpoint is not None and _is_unshared_albert(family, values, checkpoint, options):
             name = "albert_unshared"
-        return {**_OF_FAMILY, "albert_unshared": ALBERTUnshared}[name], (
-            f"model={name!r} was chosen {reason}"
-        )
+        return _OF_FAMILY[name], f"model={name!r} was chosen {reason}"
     if not isinstance(model, str) or model not in MODELS:
         raise ConfigError(
             f"Unknown model={model!r}.{did_you_mean(model, MODELS)}\n"

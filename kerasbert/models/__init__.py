@@ -2,10 +2,23 @@
 
 from kerasbert.models.albert import ALBERT, ALBERTUnshared
 from kerasbert.models.bert import BERT
+from kerasbert.models.electra import ELECTRA, ELECTRAGenerator
 from kerasbert.models.encoder import Encoder
+from kerasbert.models.roberta import DistilBERT, RoBERTa
 from kerasbert.models.view import hidden_state
 
-__all__ = ["ALBERT", "BERT", "ALBERTUnshared", "Encoder", "build_transformer_model", "hidden_state"]
+__all__ = [
+    "ALBERT",
+    "BERT",
+    "ELECTRA",
+    "ALBERTUnshared",
+    "DistilBERT",
+    "ELECTRAGenerator",
+    "Encoder",
+    "RoBERTa",
+    "build_transformer_model",
+    "hidden_state",
+]
 
 
 def __getattr__(name):
