@@ -62,6 +62,21 @@ def test_the_vocabulary_is_written(lower, accents, tmp_path):
         assert again.encode(text) == tokenizer.encode(text)
 
 
+@pytest.mark.parametrize("kind", ["google_bert", "google_albert", "albert_zh", "electra"])
+def test_a_model_without_segments_gets_a_table_of_zeros(kind, tmp_path):
+    config = tiny_config(kind)
+    made = build_transformer_model(
+        config, make_arrays(kind, config, 1), segment_vocab_size=0, verbose=0
+    )
+    ids = np.array([[2, 7, 9, 3, 0]], "int32")
+    paths = save_weights_as_checkpoint(made, tmp_path / "m.ckpt", verbose=0)
+    again = build_transformer_model(paths["config"], paths["checkpoint"], verbose=0)
+    for segments in (np.zeros_like(ids), np.ones_like(ids)):
+        np.testing.assert_array_equal(
+            again.predict_on_batch([ids, segments]), made.predict_on_batch(ids)
+        )
+
+
 def test_an_old_vocabulary_is_spoken_of(tmp_path):
     save_pretrained(model(), tmp_path, words(), verbose=0)
     with pytest.warns(UserWarning, match=r"vocab\.txt is left as it was"):

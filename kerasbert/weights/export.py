@@ -9,6 +9,8 @@ from kerasbert.depth import groups_for_separate_layers
 from kerasbert.errors import CheckpointError, WeightMismatchError, listing
 from kerasbert.weights.load import to_numpy
 
+_SEGMENTS = 2
+
 
 @dataclass(frozen=True)
 class Written:
@@ -51,6 +53,24 @@ def config_of_file(config):
     if is_unshared(config):
         groups = groups_for_separate_layers(config.num_hidden_layers)
     return config.replace(num_hidden_groups=groups)
+
+
+def segments_of_file(config, dialect, prefix):
+    """Gives a model whose segment input was removed the table that other code insists on.
+
+    Returns:
+        The configuration, and a dict from the name of the table to its zeros, which change
+        nothing; both as they were for a model that has segments or whose code has none.
+    """
+    if config.type_vocab_size or config.family == "distilbert":
+        return config, {}
+    zeros = np.zeros((_SEGMENTS, config.norm_width), dtype="float32")
+    tables = {
+        row.names(prefix)[0]: zeros
+        for row in dialect.top_rows
+        if row.ours == "Embedding-Segment/embeddings"
+    }
+    return config.replace(type_vocab_size=_SEGMENTS), tables
 
 
 def sharing_keys(config):

@@ -19,6 +19,7 @@ from kerasbert.weights.export import (
     path_to_write,
     refuse_inexpressible,
     refuse_other_classifier,
+    segments_of_file,
     sharing_keys,
     variables_without_name,
 )
@@ -63,7 +64,10 @@ _DISTILBERT_WORDS = {
 def save_pretrained(model, folder, tokenizer=None, verbose=1):
     """Writes config.json, model.safetensors and the vocabulary as transformers reads them.
 
-    All are written under temporary names first, so that a crash leaves the old ones.
+    All are written under temporary names first, so that a crash leaves the old ones. A bare
+    BERT or ALBERT should be built with_pool=True: the base class of transformers has a pooler,
+    which it otherwise fills at random and says so. A model whose segment input was removed
+    gets a segment table of zeros, which other code insists on.
 
     Args:
         model: a Keras model that holds one encoder of kerasbert. Other layers of your own
@@ -108,7 +112,9 @@ def write_pretrained(model, folder, tokenizer=None):
     prefix = dialect.prefixes[0] if kind != "Model" else ""
     found = edges(view, dialect, prefix, config)
     left_out = variables_without_name(model, view, found)
-    arrays = {**_identity_projection(config, dialect, prefix), **arrays_by_name(found, dialect)}
+    config, tables = segments_of_file(config, dialect, prefix)
+    tables.update(_identity_projection(config, dialect, prefix))
+    arrays = {**tables, **arrays_by_name(found, dialect)}
     values = _config_values(config, _CLASS_STEM[config.family] + kind, view)
     _write(folder, arrays, values, {} if tokenizer is None else tokenizer.hugging_face_files())
     return Written(dialect.title, len(found), left_out)

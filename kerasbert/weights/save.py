@@ -22,6 +22,7 @@ from kerasbert.weights.export import (
     path_to_write,
     refuse_inexpressible,
     refuse_other_classifier,
+    segments_of_file,
     sharing_keys,
     variables_without_name,
 )
@@ -96,8 +97,10 @@ def write_original(model, prefix, config_path):
     refuse_other_classifier(model, view, dialect)
     found = edges(view, dialect, "", config)
     left_out = variables_without_name(model, view, found)
+    config, tables = segments_of_file(config, dialect, "")
     text = json.dumps(_keys_of_file(config), indent=2) + "\n"
-    write_checkpoint(prefix, arrays_by_name(found, dialect), texts={config_path: text})
+    arrays = {**tables, **arrays_by_name(found, dialect)}
+    write_checkpoint(prefix, arrays, texts={config_path: text})
     return Written(dialect.title, len(found), left_out)
 
 

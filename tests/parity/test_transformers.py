@@ -143,6 +143,20 @@ def test_ours_loaded_there(name, sizes, model, options, tmp_path):
         np.testing.assert_array_equal(old, new)
 
 
+@pytest.mark.parametrize("family", ["bert", "albert", "electra"])
+def test_a_model_without_segments(family, tmp_path):
+    config = dict(GROUPED if family == "albert" else SIZES, hidden_act="gelu", model_type=family)
+    ours = build_transformer_model(config, model=family, segment_vocab_size=0, verbose=0)
+    save_pretrained(ours, tmp_path, verbose=0)
+    network, info = transformers.AutoModel.from_pretrained(tmp_path, output_loading_info=True)
+    # The base class there has a pooler, which a model without one cannot fill.
+    assert all("pooler" in key for key in info.pop("missing_keys"))
+    assert not any(info.values()), info
+    ids, segments, mask = batch_for(family)
+    _, states = outputs_of_theirs(network.eval(), ids, segments, mask)
+    np.testing.assert_allclose(ours.predict_on_batch(ids), states[-1], rtol=0, atol=1e-5)
+
+
 def test_old_names_of_norms_and_unneeded_buffers(tmp_path):
     network = theirs("BertForMaskedLM", SIZES)
     arrays = {
