@@ -21,14 +21,14 @@ from kerasbert.folders import config_of
 from kerasbert.models.unsharing import unshare as unshare_model
 from kerasbert.models.view import find_encoder
 from kerasbert.refold import fold, unfold, without_identity
-from kerasbert.registry import find_architecture
+from kerasbert.registry import AUTO, find_architecture
 from kerasbert.request import check_overrides
 from kerasbert.vocabulary_files import beside_keras, find_vocabulary
 from kerasbert.weights.checkpoints import open_checkpoint
 from kerasbert.weights.checkpoints.replacement import Replacement
 from kerasbert.weights.detect import detect
 from kerasbert.weights.export import path_to_write
-from kerasbert.weights.heads import HEAD_LAYERS, heads_in
+from kerasbert.weights.heads import HEAD_LAYERS, heads_in, owner_of
 from kerasbert.weights.pretrained import write_pretrained
 from kerasbert.weights.save import write_original
 
@@ -41,7 +41,7 @@ def convert(
     to,
     *,
     config=None,
-    model="auto",
+    model=AUTO,
     unshare=None,
     unshare_layers=None,
     keep_tokens=None,
@@ -108,7 +108,7 @@ def convert(
     else:
         with _new_folder(destination) as folder:
             written = _write_folder(network, folder, to, words)
-            _refuse_lost_heads(written, to)
+            _refuse_lost_heads(written, find_encoder(network).prefix, to)
         line = written.summary(destination)
     if verbose:
         print(line)
@@ -162,7 +162,7 @@ def _from_checkpoint(source, config, model, changes, verbose):
     architecture, _ = find_architecture(model, values, checkpoint)
     match = detect(checkpoint, architecture.family)
     heads = heads_in(checkpoint, match, values)
-    name = architecture if model == "auto" else model
+    name = architecture if model == AUTO else model
     return build_transformer_model(config, source, model=name, verbose=verbose, **heads, **changes)
 
 
@@ -182,8 +182,8 @@ def _in_form(network, to):
     return fold(network) if config.projects_first else network
 
 
-def _refuse_lost_heads(written, to):
-    lost = [path for path in written.left_out if path.rpartition("/")[0].endswith(HEAD_LAYERS)]
+def _refuse_lost_heads(written, prefix, to):
+    lost = [path for path in written.left_out if owner_of(path, prefix) in HEAD_LAYERS]
     if lost:
         raise WeightMismatchError(
             f"{written.title} has no names for the head {listing(lost)}.\n"

@@ -23,7 +23,8 @@ def locate(config, checkpoint):
     if not isinstance(config, str | os.PathLike) or not os.fspath(config):
         return config, checkpoint
     folder = Path(os.path.expanduser(os.fspath(config)))
-    if not _is_folder(folder):
+    # Not Path.is_dir, which raises where a folder may not be entered or a name is too long.
+    if not os.path.isdir(folder):
         return config, checkpoint
     # Without a checkpoint of its own the folder must hold one: no silent random weights.
     return _single(configs_in(folder), folder), folder if checkpoint is None else checkpoint
@@ -34,7 +35,7 @@ def _config_beside(checkpoint):
     if not isinstance(checkpoint, str | os.PathLike) or not os.fspath(checkpoint):
         return None
     path = Path(os.path.expanduser(os.fspath(checkpoint)))
-    if _is_folder(path):
+    if os.path.isdir(path):
         found = configs_in(path)
         return _single(found, path) if found else None
     fixed = path.parent / "config.json"
@@ -55,7 +56,7 @@ def config_of(checkpoint):
     if not isinstance(checkpoint, str | os.PathLike):
         return None
     path = Path(os.path.expanduser(os.fspath(checkpoint)))
-    found = configs_in(path if _is_folder(path) else path.parent)
+    found = configs_in(path if os.path.isdir(path) else path.parent)
     return found[0] if len(found) == 1 else None
 
 
@@ -73,11 +74,6 @@ def _single(found, folder):
             "config=None and checkpoint= to take the sizes from a checkpoint."
         )
     return found[0]
-
-
-def _is_folder(path):
-    """Like `is_dir`, which raises where a folder may not be entered or a name is too long."""
-    return os.path.isdir(path)
 
 
 def _is_config(path):

@@ -1,7 +1,7 @@
 """Says what a file holds without building a model from it."""
 
+import math
 import os
-import warnings
 from dataclasses import dataclass, field
 
 from kerasbert.config import ModelConfig
@@ -161,9 +161,8 @@ def _configuration(values, checkpoint, match, config, overrides):
 
 def _described(values, checkpoint, match, config, overrides):
     if config is not None:
-        findings = audit(values, checkpoint, match)
-        shown = {key: size.value for key, size in sizes_in(checkpoint, match).items()}
-        return {**shown, **_checked(values, match.dialect.family)}, findings
+        full = ModelConfig.from_dict(values, match.dialect.family).to_dict()
+        return full, audit(values, checkpoint, match)
     try:
         full, assumed = infer_config(checkpoint, match, overrides)
     except ConfigError as error:
@@ -172,18 +171,10 @@ def _described(values, checkpoint, match, config, overrides):
     return full, [f"assumed: {text}" for text in assumed]
 
 
-def _checked(values, family):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return ModelConfig.from_dict(values, family).to_dict()
-
-
 def _known_rows(checkpoint, match):
     """Dict from each name of the file that the dialect knows to its row, aliases once."""
-    dialect, known = match.dialect, {}
-    places = [(row, match.prefix) for row in dialect.top_rows]
-    places += [(row, place) for place in match.places for row in dialect.block_rows]
-    for row, place in places:
+    known = {}
+    for row, place in match.placed_rows:
         for name in row.choose(place, checkpoint.shapes.keys())[:1]:
             if name in checkpoint.shapes and not row.tied:
                 known.setdefault(name, row)
@@ -191,10 +182,7 @@ def _known_rows(checkpoint, match):
 
 
 def _count(checkpoint, name):
-    count = 1
-    for length in checkpoint.shapes[name]:
-        count *= length
-    return count
+    return math.prod(checkpoint.shapes[name])
 
 
 def _parameters_of_heads(checkpoint, known):

@@ -10,16 +10,8 @@ from kerasbert.errors import WeightMismatchError
 from kerasbert.models.options import BuildOptions
 from kerasbert.models.view import find_encoder
 from kerasbert.registry import architecture_of
+from kerasbert.weights.heads import heads_of
 from kerasbert.weights.load import to_numpy
-
-_HEADS = {
-    "Pooler-Dense": {"with_pool": True},
-    "NSP-Proba": {"with_nsp": True},
-    "MLM-Bias": {"with_mlm": True},
-    "Classifier": {"with_classifier": "sequence"},
-    "Token-Classifier": {"with_classifier": "token"},
-    "Span-Classifier": {"with_classifier": "span"},
-}
 
 
 def fold(model):
@@ -90,15 +82,9 @@ def without_identity(model):
 
 def _rebuilt(view, changes, values):
     """A new model with the same heads and weights, but for some changes and values."""
-    heads = {}
-    for layer, option in _HEADS.items():
-        if view.has_layer(layer):
-            heads.update(option)
-    for layer in ("Classifier", "Token-Classifier"):
-        if view.has_layer(layer):
-            heads["num_labels"] = view.layer(layer).units
     config = view.config.replace(**changes)
-    builder = architecture_of(config.family)(config, BuildOptions(name=view.model.name, **heads))
+    options = BuildOptions(name=view.model.name, **heads_of(view))
+    builder = architecture_of(config.family)(config, options)
     for name, layer in builder.layers.items():
         if layer.weights:
             layer.set_weights(values[name] if name in values else view.layer(name).get_weights())

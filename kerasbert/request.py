@@ -105,21 +105,19 @@ class Request:
             self._check_style(dialect, checkpoint.source)
             config["embedding_order"] = dialect.embedding_order
             config["forces_projection"] = dialect.forces_projection
-            table = checkpoint.shapes[match.prefix + dialect.required[0]]
-            known = config.get("embedding_size") is not None or config.get("hidden_size") is None
-            if not known and len(table) == 2:
-                config["embedding_size"] = table[1]
-                notes.append(f"embedding_size={table[1]} was taken from the file.")
-                warnings.warn(
-                    f"{self.source} has no embedding_size; {table[1]} was taken from "
-                    f"{checkpoint.source}. Is it the config of this ALBERT? No shape shows whether "
-                    f"its num_hidden_layers={config.get('num_hidden_layers')} is right.",
-                    stacklevel=3,
-                )
-        for key, size in sizes_in(checkpoint, match).items():
-            if key in _FROM_FILE and config.get(key) is None:
-                config[key] = size.value
-                notes.append(f"{key}={size.value} was taken from the file.")
+        sizes = sizes_in(checkpoint, match)
+        factorised = dialect.family == "albert" and config.get("hidden_size") is not None
+        for key in (*_FROM_FILE, "embedding_size") if factorised else _FROM_FILE:
+            if key in sizes and config.get(key) is None:
+                config[key] = sizes[key].value
+                notes.append(f"{key}={sizes[key].value} was taken from the file.")
+        if "embedding_size" in config.keys() - self.config.keys():
+            warnings.warn(
+                f"{self.source} has no embedding_size; {config['embedding_size']} was taken from "
+                f"{checkpoint.source}. Is it the config of this ALBERT? No shape shows whether "
+                f"its num_hidden_layers={config.get('num_hidden_layers')} is right.",
+                stacklevel=3,
+            )
         build = {**self.build, "plain_classifier": dialect.plain_classifier}
         for row in dialect.top_rows:
             names = [name for name in row.names(match.prefix) if name in checkpoint.shapes]

@@ -3,6 +3,7 @@
 import json
 import os
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from kerasbert.errors import ConfigError, listing
@@ -47,11 +48,10 @@ class Vocabulary:
                 "Expected a vocab.txt.\nLeave keep_tokens out."
             )
         if keep_tokens == SIMPLIFIED:
-            whole = load_vocab(self.path)
-            start = [token for token in _SPECIAL_TOKENS if token in whole]
+            start = [token for token in _SPECIAL_TOKENS if token in self.tokens]
             token_dict, kept = load_vocab(self.path, simplified=True, startswith=start)
             return replace(self, token_dict=token_dict, kept=tuple(kept))
-        whole, token_dict = load_vocab(self.path), load_vocab(keep_tokens)
+        whole, token_dict = self.tokens, load_vocab(keep_tokens)
         unknown = [token for token in token_dict if token not in whole]
         if unknown:
             raise ConfigError(
@@ -61,12 +61,17 @@ class Vocabulary:
         order = sorted(token_dict, key=token_dict.get)
         return replace(self, token_dict=token_dict, kept=tuple(whole[token] for token in order))
 
+    @cached_property
+    def tokens(self):
+        """Dict from token to id; of the file, unless it was cut."""
+        return load_vocab(self.path) if self.token_dict is None else self.token_dict
+
     @property
     def size(self):
         """Number of rows that a table for it needs."""
         if self.is_sentencepiece:
             return self.tokenizer().vocab_size
-        return max((self.token_dict or load_vocab(self.path)).values()) + 1
+        return max(self.tokens.values()) + 1
 
     def check_size(self, rows):
         """Refuses to go with a model that has fewer rows.
@@ -84,7 +89,7 @@ class Vocabulary:
         """Returns the tokenizer for this vocabulary."""
         if self.is_sentencepiece:
             return SpTokenizer(self.path)
-        return Tokenizer(self.token_dict or load_vocab(self.path), do_lower_case=self._lower_case())
+        return Tokenizer(self.tokens, do_lower_case=self._lower_case())
 
     def content(self):
         """Returns what to write, in bytes."""

@@ -162,10 +162,11 @@ def test_nothing_is_overwritten(form, source, tmp_path):
     assert not out.is_file() or out.read_text() == "mine"
 
 
-def test_what_is_left_out_is_said(source, tmp_path, capsys):
+@pytest.mark.parametrize("name", ["my_head", "My-Classifier"])
+def test_what_is_left_out_is_said(name, source, tmp_path, capsys):
     body = silent(build_transformer_model, source, verbose=0)
-    top = keras.layers.Dense(2, name="my_head")(body.output[:, 0])
+    top = keras.layers.Dense(2, name=name)(body.output[:, 0])
     keras.Model(body.inputs, top).save(tmp_path / "mine.keras")
     convert(tmp_path / "mine.keras", tmp_path / "out", "huggingface")
-    assert "left out" in (said := capsys.readouterr().out) and "my_head" in said
+    assert "left out" in (said := capsys.readouterr().out) and name in said
     assert str(tmp_path / "out") in said

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 from kerasbert.config_file import config_style, resolve_aliases
 from kerasbert.errors import WeightMismatchError
-from kerasbert.weights.sizes import sizes_in
+from kerasbert.weights.complaints import advice_on
+from kerasbert.weights.sizes import CHINESE_VOCABULARY, SMALL_CHINESE, sizes_in
 
-_CHINESE_VOCABULARY, _ENGLISH_VOCABULARY = 21128, 30000
-_SMALL_CHINESE = (312, 384)
+_ENGLISH_VOCABULARY = 30000
 
 
 @dataclass(frozen=True)
@@ -76,20 +76,8 @@ def refuse_contradictions(values, checkpoint, match, source, allowed):
     raise WeightMismatchError(
         f"{source} contradicts {checkpoint.source}: {'; '.join(map(str, certain))}.\n"
         f"Expected the configuration of this {match.dialect.title} checkpoint.\n"
-        f"{_advice([finding.key for finding in certain], certain[0])}"
+        f"{advice_on([finding.key for finding in certain], certain[0].is_too_small)}"
     )
-
-
-def _advice(keys, first):
-    if keys == ["vocab_size"] and first.is_too_small:
-        return (
-            "Is keep_tokens missing? Pass it to build_transformer_model together with the "
-            "checkpoint and the config of the whole vocabulary."
-        )
-    advice = "Pass the config file that belongs to the checkpoint, or another model="
-    if keys == ["num_hidden_layers"] and first.is_too_small:
-        return f"{advice}, or num_hidden_layers= as a keyword to use fewer layers on purpose."
-    return f"{advice}."
 
 
 def _contradiction(key, size, values):
@@ -116,9 +104,9 @@ def _activation(values, dialect):
     google = dialect.family == "albert" and not dialect.hugging_face
     if not google or config_style(values) == "albert_zh":
         return None
-    if values.get("vocab_size") != _CHINESE_VOCABULARY or values.get("hidden_act") is None:
+    if values.get("vocab_size") != CHINESE_VOCABULARY or values.get("hidden_act") is None:
         return None
-    small = values.get("hidden_size") in _SMALL_CHINESE
+    small = values.get("hidden_size") in SMALL_CHINESE
     is_relu = values["hidden_act"] == "relu"
     if is_relu != small:
         return None

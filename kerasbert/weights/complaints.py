@@ -2,6 +2,7 @@
 
 from kerasbert.errors import WeightMismatchError, listing
 from kerasbert.weights.detect import MODELS_OF_FAMILY
+from kerasbert.weights.heads import CLASSIFIER_LAYERS, owner_of
 from kerasbert.weights.mapping import KEY_OF_SYMBOL
 
 _OPTION_OF_HEAD = {
@@ -11,8 +12,6 @@ _OPTION_OF_HEAD = {
     "discriminator": "with_discriminator",
     "classifier": "with_classifier",
 }
-
-_HEADS = ("Classifier/", "Classifier-Dense/", "Token-Classifier/", "Span-Classifier/")
 
 
 def check_family(family, match, source):
@@ -105,7 +104,8 @@ def check_missing(loader, absent, strangers):
                 f"{listing(names)}.\nExpected a checkpoint with this head.\n"
                 f"Leave {option} out, or pass strict=False to start with a fresh head."
             )
-    fresh = [path for path in strangers if path.removeprefix(loader.view.prefix).startswith(_HEADS)]
+    prefix = loader.view.prefix
+    fresh = [path for path in strangers if owner_of(path, prefix) in CLASSIFIER_LAYERS]
     if fresh:
         raise WeightMismatchError(
             f"{source} has no classifier head of this kind, or several of them: nothing fills "
@@ -161,11 +161,24 @@ def _likely_cause(loader, wrong):
         f"{key} is {getattr(config, key)} in the configuration, {length} in the file"
         for key, length in claims.items()
     )
-    if set(claims) == {"vocab_size"} and claims["vocab_size"] > config.vocab_size:
-        advice = (
+    too_small = any(getattr(config, key) < length for key, length in claims.items())
+    advice = advice_on(list(claims), too_small)
+    return f"{text}. {advice}" if text else advice
+
+
+def advice_on(keys, is_too_small):
+    """Returns what to do about a configuration that contradicts a file.
+
+    Args:
+        keys: list of the keys at fault.
+        is_too_small: whether the first of them says less than the file has.
+    """
+    if keys == ["vocab_size"] and is_too_small:
+        return (
             "Is keep_tokens missing? Pass it to build_transformer_model together with the "
             "checkpoint and the config of the whole vocabulary."
         )
-    else:
-        advice = "Pass the config file that belongs to the checkpoint, or another model=."
-    return f"{text}. {advice}" if text else advice
+    advice = "Pass the config file that belongs to the checkpoint, or another model="
+    if keys == ["num_hidden_layers"] and is_too_small:
+        return f"{advice}, or num_hidden_layers= as a keyword to use fewer layers on purpose."
+    return f"{advice}."

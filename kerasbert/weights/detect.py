@@ -40,6 +40,12 @@ class Match:
     places: dict
     known: frozenset
 
+    @property
+    def placed_rows(self):
+        """Pairs of a row and the place before its names, the outer rows first."""
+        outer = [(row, self.prefix) for row in self.dialect.top_rows]
+        return outer + [(row, place) for place in self.places for row in self.dialect.block_rows]
+
 
 def detect(checkpoint, family=None):
     """Finds the one dialect whose encoder names the checkpoint holds.

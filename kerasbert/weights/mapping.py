@@ -99,13 +99,13 @@ class Dialect:
         name: short name, as in `save_weights_as_checkpoint(dialect=…)`.
         title: what a user would call such a file.
         family: family of the models it holds.
-        embedding_order: see `ModelConfig`.
-        ln_types: the norm placements that its original code can run.
         top_rows: rows outside the blocks.
         required: names that every such file has, and that tell it from its neighbours.
         address: template of the place of a block, from `layer`, `group`, `inner`.
         block_rows: rows of a block.
         scopes: beginnings of the names that belong to the encoder itself.
+        embedding_order: see `ModelConfig`.
+        ln_types: the norm placements that its original code can run.
         prefixes: what may stand before the names.
         is_unshared: whether it names a block for every layer of an ALBERT.
         buffers: names without a number that the model would need, such as position ids.
@@ -118,13 +118,13 @@ class Dialect:
     name: str
     title: str
     family: str
-    embedding_order: str
-    ln_types: tuple
     top_rows: tuple
     required: tuple
     address: str
     block_rows: tuple
     scopes: tuple
+    embedding_order: str = "project_last"
+    ln_types: tuple = ("postln",)
     prefixes: tuple = ("", "module/")
     is_unshared: bool = False
     buffers: tuple = ()

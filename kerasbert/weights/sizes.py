@@ -13,10 +13,10 @@ _PASS = (
 # Published ALBERTs of one shared block, whose depth no shape shows: H to L.
 _ALBERT_LAYERS = {312: 4, 384: 6, 768: 12, 1024: 24, 2048: 24, 4096: 12}
 
-# Small Chinese models whose heads are not 64 wide.
-_TWELVE_HEADS = (312, 384)
+# Widths of the tiny and small Chinese models of brightmart's, whose heads are not 64 wide.
+SMALL_CHINESE = (312, 384)
 
-_CHINESE_VOCABULARY = 21128
+CHINESE_VOCABULARY = 21128
 
 
 @dataclass(frozen=True)
@@ -103,10 +103,9 @@ def infer_config(checkpoint, match, given):
 
 def _known_names(checkpoint, match):
     """Pairs of a name of the encoder in the file and its dims."""
-    outer = ((row, match.prefix) for row in match.dialect.top_rows if row.head is None)
-    inner = ((row, place) for place in match.places for row in match.dialect.block_rows)
-    for row, place in (*outer, *inner):
-        yield from ((name, row.dims) for name in row.names(place) if name in checkpoint.shapes)
+    for row, place in match.placed_rows:
+        if row.head is None:
+            yield from ((name, row.dims) for name in row.names(place) if name in checkpoint.shapes)
 
 
 def _check_shown(values, source):
@@ -147,11 +146,11 @@ def _heads(values, dialect):
     width = values["hidden_size"]
     if dialect.family == "electra_generator" and width < 64:
         return 1, "as ELECTRA's code gives narrow generators"
-    if dialect.family == "albert" and width in _TWELVE_HEADS:
+    if dialect.family == "albert" and width in SMALL_CHINESE:
         return 12, "as the tiny and small Chinese ALBERTs have"
     if dialect.family == "albert" and width == 2048:
         return None, "ALBERT xlarge was published with 16 and with 32 heads"
-    if width in _TWELVE_HEADS:
+    if width in SMALL_CHINESE:
         return None, f"models with hidden_size={width} have 6 or 12 heads"
     if width % 64:
         return None, f"hidden_size={width} is no multiple of the usual 64 for each head"
@@ -163,9 +162,9 @@ def _activation(values, dialect):
         return "gelu_tanh", "transformers' default for ALBERT"
     if dialect.hugging_face or dialect.family.startswith("electra"):
         return "gelu_erf", "the family's own"
-    chinese = values["vocab_size"] == _CHINESE_VOCABULARY
+    chinese = values["vocab_size"] == CHINESE_VOCABULARY
     google_albert = dialect.family == "albert" and dialect.embedding_order == "project_last"
-    if google_albert and chinese and values["hidden_size"] not in _TWELVE_HEADS:
+    if google_albert and chinese and values["hidden_size"] not in SMALL_CHINESE:
         return "relu", "as Google's Chinese ALBERTs have"
     return "gelu_tanh", "the family's own"
 

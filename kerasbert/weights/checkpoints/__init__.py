@@ -30,7 +30,8 @@ def open_checkpoint(checkpoint):
     file = find_huggingface_file(checkpoint)
     if file is None:
         return TensorFlowCheckpoint(find_checkpoint(checkpoint))
-    if os.path.isdir(checkpoint) and (others := checkpoints_in(checkpoint)):
+    folder = os.path.expanduser(checkpoint)
+    if os.path.isdir(folder) and (others := checkpoints_in(folder)):
         raise CheckpointError(
             f"The folder {checkpoint} holds several checkpoints: {file.source}, "
             f"{listing(others)}.\nExpected one.\nPass the path of the one you mean."

@@ -29,8 +29,6 @@ ELECTRA = Dialect(
     name="google_electra",
     title="Google ELECTRA (discriminator)",
     family="electra",
-    embedding_order="project_last",
-    ln_types=("postln",),
     top_rows=(
         *_embedding_rows("electra/embeddings/"),
         *dense("Embedding-Mapping", "electra/embeddings_project", "E H"),
@@ -54,8 +52,6 @@ ELECTRA_GENERATOR = Dialect(
     name="google_electra_generator",
     title="Google ELECTRA (generator)",
     family="electra_generator",
-    embedding_order="project_last",
-    ln_types=("postln",),
     top_rows=(
         *_embedding_rows("electra/embeddings/"),
         *dense("Embedding-Mapping", "generator/embeddings_project", "E H"),

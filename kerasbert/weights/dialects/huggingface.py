@@ -86,8 +86,6 @@ def _dialect(name, family, top_rows, **differences):
         name=f"huggingface_{family}",
         title=f"Hugging Face {family}",
         family=family,
-        embedding_order="project_last",
-        ln_types=("postln",),
         top_rows=top_rows,
         buffers=BUFFERS,
         hugging_face=True,
