@@ -1,0 +1,72 @@
+"""From attention scores to weights: masks, and the ways to normalise.
+
+Shapes: Q queries, K keys.
+"""
+
+import math
+
+from keras import ops
+
+from kerasbert.errors import ConfigError, did_you_mean
+
+NORMALIZATIONS = ("softmax", "squared_relu", "softmax_plus")
+
+# Far below any score, yet finite in float32, in which the weights are computed.
+_MASKED_SCORE = -1e9
+
+# The number of keys at which softmax_plus is the plain softmax, and the least it counts.
+_USUAL_KEYS, _FEWEST_KEYS = 512, 16
+
+
+def attention_weights(scores, mask=None, normalization="softmax"):
+    """Turns attention scores into the weights of the values.
+
+    Args:
+        scores: float tensor (…, Q, K).
+        mask: bool tensor that broadcasts to `scores`; False keys get no weight. A query
+            without any key attends to all, so that no row can give NaN.
+        normalization: "softmax"; "squared_relu" (`relu(s)^2 / n`, n being the number of
+            visible keys); or "softmax_plus" (the softmax of `s log(n) / log(512)`, n at
+            least 16).
+
+    Returns:
+        Float32 tensor of the shape of `scores`.
+
+    Source: Vaswani et al. 2017 (arXiv:1706.03762); Hua et al. 2022 (arXiv:2202.10447) for
+    squared_relu; https://kexue.fm/archives/8823 for softmax_plus, bert4keras for its least n.
+
+    Example:
+        >>> attention_weights(keras.ops.zeros((1, 4))).numpy().tolist()
+        [[0.25, 0.25, 0.25, 0.25]]
+    """
+    scores = ops.cast(scores, "float32")
+    if normalization == "squared_relu":
+        weights = ops.square(ops.relu(scores)) / _visible_keys(scores, mask)
+        return weights if mask is None else weights * ops.cast(mask, "float32")
+    if normalization == "softmax_plus":
+        visible = ops.maximum(_visible_keys(scores, mask), _FEWEST_KEYS)
+        scores = scores * (ops.log(visible) / math.log(_USUAL_KEYS))
+    if mask is not None:
+        scores = scores + ops.cast(ops.logical_not(mask), "float32") * _MASKED_SCORE
+    return ops.softmax(scores, axis=-1)
+
+
+def check_normalization(normalization):
+    """Refuses a way to normalise that `attention_weights` does not know.
+
+    Raises:
+        ConfigError: names it and those that are known.
+    """
+    if normalization not in NORMALIZATIONS:
+        raise ConfigError(
+            f"normalization={normalization!r}.{did_you_mean(normalization, NORMALIZATIONS)}\n"
+            f"Expected one of: {', '.join(NORMALIZATIONS)}."
+        )
+
+
+def _visible_keys(scores, mask):
+    """The number of keys that each query sees, at least 1; broadcasts to `scores`."""
+    if mask is None:
+        return ops.cast(ops.shape(scores)[-1], "float32")
+    visible = ops.sum(ops.cast(mask, "float32"), axis=-1, keepdims=True)
+    return ops.maximum(visible, 1.0)
