@@ -1,0 +1,96 @@
+"""Sinusoidal position vectors, and the rotation by them (RoPE).
+
+Shapes: B batch, L length, N heads, D size of a vector, in D/2 pairs.
+"""
+
+import keras
+import numpy as np
+from keras import ops
+
+from kerasbert.errors import ConfigError
+
+
+def sinusoidal_embeddings(positions, dim, base=10000):
+    """Computes the sinusoidal vectors of positions, sine and cosine alternating.
+
+    Entry 2i is `sin(p / base^(2i/dim))`, entry 2i + 1 the cosine of the same angle.
+
+    Args:
+        positions: int or float tensor of any shape (…), such as (L,) or (B, L).
+        dim: size D of the vectors, an even number.
+        base: the slowest pair turns about `base` times slower than the fastest.
+
+    Returns:
+        Float32 tensor (…, D), whatever the dtype policy: half precision does not tell
+        position 2049 from 2048.
+
+    Raises:
+        ConfigError: if `dim` is not a positive even integer.
+
+    Example:
+        >>> sinusoidal_embeddings(keras.ops.arange(3), 4).shape
+        TensorShape([3, 4])
+
+    Source: Vaswani et al. 2017 (arXiv:1706.03762), with the two parts interleaved.
+    """
+    if isinstance(dim, bool) or not isinstance(dim, int) or dim < 2 or dim % 2:
+        raise ConfigError(
+            f"dim={dim!r}: sinusoidal vectors are made of pairs, a sine and a cosine each.\n"
+            "Expected a positive even integer.\n"
+            "Choose an even size, for rotary positions the size of a head."
+        )
+    # Made in float64, so that only the last rounding is float32's.
+    frequencies = (float(base) ** (-np.arange(0, dim, 2) / dim)).astype("float32")
+    angles = ops.expand_dims(ops.cast(positions, "float32"), axis=-1) * frequencies  # (…, D/2)
+    pairs = ops.stack([ops.sin(angles), ops.cos(angles)], axis=-1)  # (…, D/2, 2)
+    return ops.reshape(pairs, (*ops.shape(positions), dim))
+
+
+def apply_rotary_position_embeddings(sinusoidal, *tensors):
+    """Rotates each pair of entries by the angle of its position.
+
+    Pair i are the entries 2i and 2i + 1. The inner product of two rotated vectors depends on
+    the distance of their positions only.
+
+    Args:
+        sinusoidal: tensor (L, D) or (B, L, D) from `sinusoidal_embeddings`.
+        *tensors: float tensors (B, L, D) or (B, L, N, D), queries and keys for example.
+
+    Returns:
+        The rotated tensor, or a list of them if there are several; shapes and dtypes are kept,
+        the rotation itself is computed in float32.
+
+    Raises:
+        ConfigError: if there is no tensor, or its last axis is not that of `sinusoidal`.
+
+    Example:
+        >>> angles = sinusoidal_embeddings(keras.ops.arange(5), 8)
+        >>> query, key = keras.ops.ones((2, 5, 4, 8)), keras.ops.ones((2, 5, 4, 8))
+        >>> query, key = apply_rotary_position_embeddings(angles, query, key)
+        >>> key.shape
+        TensorShape([2, 5, 4, 8])
+
+    Source: Su et al. 2021 (arXiv:2104.09864).
+    """
+    sizes = [tensor.shape[-1] for tensor in tensors]
+    if not sizes or set(sizes) != {sinusoidal.shape[-1]}:
+        raise ConfigError(
+            f"The last axes of the tensors to rotate are {sizes}, that of the sinusoidal "
+            f"vectors {sinusoidal.shape[-1]}.\n"
+            "Expected at least one tensor, and the same size for all.\n"
+            "Call sinusoidal_embeddings with dim= the size of a head."
+        )
+    rotated = [_rotate(sinusoidal, tensor) for tensor in tensors]
+    return rotated[0] if len(rotated) == 1 else rotated
+
+
+def _rotate(sinusoidal, tensor):
+    """Rotates one tensor (B, L, D) or (B, L, N, D)."""
+    if len(tensor.shape) == 4:
+        sinusoidal = ops.expand_dims(sinusoidal, axis=-2)  # (…, L, 1, D)
+    sin, cos = sinusoidal[..., ::2], sinusoidal[..., 1::2]
+    dtype = keras.backend.standardize_dtype(tensor.dtype)
+    wide = ops.cast(tensor, keras.backend.result_type(dtype, "float32"))
+    even, odd = wide[..., ::2], wide[..., 1::2]
+    pairs = ops.stack([even * cos - odd * sin, odd * cos + even * sin], axis=-1)  # (…, D/2, 2)
+    return ops.cast(ops.reshape(pairs, ops.shape(tensor)), dtype)
