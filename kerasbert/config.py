@@ -5,13 +5,35 @@ from dataclasses import dataclass
 from numbers import Real
 
 from kerasbert.config_file import fields_of
-from kerasbert.depth import BlockSharing, depth_plan
+from kerasbert.depth import BlockSharing, Stack, depth_plan
 from kerasbert.errors import ConfigError, check_integer
 
 _CHOICES = {
     "ln_type": ("postln", "preln"),
     "embedding_order": ("project_last", "project_first"),
 }
+
+# The layers of a block, in the order of their calls, and how their names end.
+_PARTS = {"attention": "MultiHeadSelfAttention", "feed_forward": "FeedForward"}
+_DECODER_PARTS = {
+    "attention": "MultiHeadSelfAttention",
+    "cross_attention": "MultiHeadCrossAttention",
+    "feed_forward": "FeedForward",
+}
+_GATED_PARTS = {"attention": "GatedAttentionUnit"}
+
+# Their position vectors are computed, so texts may be as long as memory allows.
+_WITHOUT_POSITION_TABLE = ("nezha", "roformer", "roformer_v2", "gau_alpha", "t5")
+
+_SWITCHES = (
+    "forces_projection",
+    "residual_attention_scores",
+    "shared_segment_embeddings",
+    "tie_word_embeddings",
+)
+
+# Share of the coarse position in bert4keras.
+_COARSE_SHARE = 0.4
 
 _COUNTS = (
     "vocab_size",
@@ -24,7 +46,14 @@ _COUNTS = (
     "num_hidden_groups",
     "inner_group_num",
     "sharing_groups",
+    "attention_head_size",
+    "attention_key_size",
+    "max_relative_position",
+    "num_decoder_layers",
+    "relative_attention_num_buckets",
+    "relative_attention_max_distance",
 )
+_FROM_ZERO = ("type_vocab_size", "pad_token_id")
 _RATES = (
     "hidden_dropout_prob",
     "attention_probs_dropout_prob",
@@ -46,7 +75,8 @@ class ModelConfig:
 
     Attributes:
         family: what names the architecture and the original code: "bert", "albert", ….
-        hidden_act: an unambiguous activation name (`gelu_tanh`, `gelu_erf`, `relu`, …).
+        hidden_act: an unambiguous activation name (`gelu_tanh`, `gelu_erf`, `relu`, …), or a
+            tuple of them for a gated feed-forward layer.
         embedding_size: width E of the token table; differs from H where a projection follows.
         embedding_order: "project_last" (Google: sum, norm, projection) or "project_first"
             (brightmart's early albert_zh: projection, sum, norm).
@@ -58,6 +88,19 @@ class ModelConfig:
         unshare, unshare_layers: which parts of which layers have a copy of their own.
         forces_projection: whether the projection E -> H exists even if E == H.
         pad_token_id: the id of padding, where it is not 0 (RoBERTa).
+        attention_head_size: width of the values of a head; default hidden_size divided by
+            the number of heads.
+        attention_key_size: width of its queries and keys; default that of the values.
+        residual_attention_scores: whether each block adds the attention scores of the one
+            before (RealFormer).
+        shared_segment_embeddings: whether segments are looked up in the token table.
+        hierarchical_position: None, or the share alpha, between 0 and 1, of the coarse
+            position: then the table of n rows serves n * n positions.
+        max_relative_position: the distance from which NEZHA tells no more.
+        stacks_built: which of "encoder" and "decoder" the model has.
+        num_decoder_layers: layers of the decoder, if the model has one.
+        relative_attention_num_buckets, relative_attention_max_distance: of T5's position bias.
+        tie_word_embeddings: whether T5's head is the token table.
 
     Raises:
         ConfigError: on values that are missing, of the wrong type or contradictory.
@@ -75,7 +118,7 @@ class ModelConfig:
     num_hidden_layers: int
     num_attention_heads: int
     intermediate_size: int
-    hidden_act: str
+    hidden_act: str | tuple
     embedding_size: int
     max_position_embeddings: int = 512
     type_vocab_size: int = 2
@@ -92,25 +135,34 @@ class ModelConfig:
     unshare_layers: tuple | None = None
     forces_projection: bool = False
     pad_token_id: int = 0
+    attention_head_size: int | None = None
+    attention_key_size: int | None = None
+    residual_attention_scores: bool = False
+    shared_segment_embeddings: bool = False
+    hierarchical_position: float | None = None
+    max_relative_position: int = 64
+    stacks_built: tuple = ("encoder",)
+    num_decoder_layers: int | None = None
+    relative_attention_num_buckets: int = 32
+    relative_attention_max_distance: int = 128
+    tie_word_embeddings: bool = True
 
     def __post_init__(self):
+        self._fill_in_sizes()
         for key in _COUNTS:
             check_integer(key, getattr(self, key), minimum=1)
-        for key in ("type_vocab_size", "pad_token_id"):
+        for key in _FROM_ZERO:
             check_integer(key, getattr(self, key), minimum=0)
-        for key in (*_COUNTS, "type_vocab_size", "pad_token_id"):
+        for key in (*_COUNTS, *_FROM_ZERO):
             _check_limit(key, getattr(self, key), _LARGEST)
+        for key in _SWITCHES:
+            _check_switch(key, getattr(self, key))
         depths = self.num_hidden_layers * self.inner_group_num
         _check_limit("num_hidden_layers * inner_group_num", depths, _MOST_DEPTHS)
         for key in _RATES:
             check_real(key, getattr(self, key), low=0.0, high=1.0, low_allowed="dropout" in key)
-        if self.hidden_size % self.num_attention_heads:
-            raise ConfigError(
-                f"hidden_size={self.hidden_size} is not a multiple of "
-                f"num_attention_heads={self.num_attention_heads}.\n"
-                "Expected every head to have the same width.\n"
-                "Check both values against the config file that belongs to the checkpoint."
-            )
+        if self.hierarchical_position is not None:
+            check_real("hierarchical_position", self.hierarchical_position, 0.0, 1.0, False)
         for key, choices in _CHOICES.items():
             if getattr(self, key) not in choices:
                 raise ConfigError(
@@ -120,9 +172,31 @@ class ModelConfig:
         BlockSharing(self.depths, self.unshare, self.unshare_layers)
         self._use_plain_numbers()
 
+    def _fill_in_sizes(self):
+        """Gives the sizes that follow from others their values."""
+        if self.attention_head_size is None:
+            for key in ("hidden_size", "num_attention_heads"):
+                check_integer(key, getattr(self, key), minimum=1)
+            if self.hidden_size % self.num_attention_heads:
+                raise ConfigError(
+                    f"hidden_size={self.hidden_size} is not a multiple of "
+                    f"num_attention_heads={self.num_attention_heads}.\n"
+                    "Expected every head to have the same width.\n"
+                    "Check both values against the config file that belongs to the checkpoint, or "
+                    "give attention_head_size."
+                )
+            size = self.hidden_size // self.num_attention_heads
+            object.__setattr__(self, "attention_head_size", size)
+        if self.attention_key_size is None:
+            object.__setattr__(self, "attention_key_size", self.attention_head_size)
+        if self.num_decoder_layers is None:
+            object.__setattr__(self, "num_decoder_layers", self.num_hidden_layers)
+        if self.hierarchical_position is True:
+            object.__setattr__(self, "hierarchical_position", _COARSE_SHARE)
+
     def _use_plain_numbers(self):
         """Turns numpy's numbers into Python's, which Keras and JSON insist on."""
-        for key in (*_COUNTS, "type_vocab_size", "pad_token_id"):
+        for key in (*_COUNTS, *_FROM_ZERO):
             object.__setattr__(self, key, int(getattr(self, key)))
         for key in _RATES:
             object.__setattr__(self, key, float(getattr(self, key)))
@@ -158,10 +232,33 @@ class ModelConfig:
 
     @property
     def sharing(self):
-        """`BlockSharing`: which block serves which depth."""
+        """`BlockSharing` of the encoder: which block serves which depth."""
         if self.family != "albert":
             return BlockSharing(self.depths, unshare="all")
         return BlockSharing(self.depths, self.unshare, self.unshare_layers)
+
+    @property
+    def stacks(self):
+        """Dict from "encoder" and "decoder" to the `Stack`s that the model has."""
+        stacks = {}
+        both = self.family == "t5"
+        if "encoder" in self.stacks_built:
+            parts = _GATED_PARTS if self.family == "gau_alpha" else _PARTS
+            prefix = "Encoder-" if both else ""
+            stacks["encoder"] = Stack("encoder", prefix, self.sharing, parts)
+        if "decoder" in self.stacks_built:
+            depths = depth_plan(self.num_decoder_layers, 1, 1)
+            sharing = BlockSharing(depths, unshare="all")
+            stacks["decoder"] = Stack("decoder", "Decoder-", sharing, _DECODER_PARTS)
+        return stacks
+
+    @property
+    def position_limit(self):
+        """The number of positions that the model can tell apart, None if there is no limit."""
+        if self.family in _WITHOUT_POSITION_TABLE:
+            return None
+        rows = self.max_position_embeddings
+        return rows if self.hierarchical_position is None else rows**2
 
     @property
     def projects_first(self):
@@ -186,17 +283,17 @@ class ModelConfig:
     def to_dict(self):
         """Returns the fields as JSON-serialisable values; `from_label` reads them back."""
         values = dataclasses.asdict(self)
-        if self.unshare_layers is not None:
-            values["unshare_layers"] = list(self.unshare_layers)
-        return values
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
 
     @classmethod
     def from_label(cls, values):
         """The inverse of `to_dict`."""
-        values = dict(values)
-        if values["unshare_layers"] is not None:
-            values["unshare_layers"] = tuple(values["unshare_layers"])
-        return cls(**values)
+        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
+
+
+def _check_switch(key, value):
+    if not isinstance(value, bool):
+        raise ConfigError(f"{key}={value!r}.\nExpected true or false.")
 
 
 def _check_limit(key, value, limit):

@@ -126,3 +126,32 @@ class BlockSharing:
             else:
                 names.append(f"Transformer-group-{depth.group}-inner-{depth.inner}")
         return tuple(names)
+
+
+@dataclass(frozen=True)
+class Stack:
+    """The blocks of an encoder or a decoder, and the names of their layers.
+
+    Attributes:
+        name: "encoder" or "decoder".
+        prefix: what the names of its layers begin with, such as "Decoder-".
+        sharing: its `BlockSharing`.
+        layers: dict from each part of a block, in the order of its calls, to the end of the
+            name of its layer.
+
+    Example:
+        >>> sharing = BlockSharing(depth_plan(2, 1, 1), "all")
+        >>> Stack("encoder", "", sharing, {"feed_forward": "FeedForward"}).names("feed_forward")
+        ('Transformer-0-FeedForward', 'Transformer-1-FeedForward')
+    """
+
+    name: str
+    prefix: str
+    sharing: BlockSharing
+    layers: dict
+
+    def names(self, part):
+        """Returns the name of the layer that serves `part` at every depth."""
+        return tuple(
+            f"{self.prefix}{block}-{self.layers[part]}" for block in self.sharing.names(part)
+        )

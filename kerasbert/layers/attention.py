@@ -1,103 +1,247 @@
-"""The attention half of a Transformer block.
+"""Multi-head attention.
 
-Shapes: B batch, L length, H hidden size, N heads, D = H / N head size.
+Shapes: B batch, L length (Q of queries, K of keys), H hidden size, N heads, D head size.
 """
-
-import math
 
 import keras
 from keras import ops
 
-from kerasbert.errors import ConfigError, check_integer
-from kerasbert.layers.composite import ResidualLayer
+from kerasbert.errors import ConfigError, check_integer, did_you_mean
+from kerasbert.layers.composite import CompositeLayer
+from kerasbert.layers.rotary import apply_rotary_position_embeddings
+from kerasbert.layers.scores import attention_weights, check_normalization
 
-# Far below any score, yet finite in float32, in which the softmax is computed.
-_MASKED_SCORE = -1e9
+_POSITION_BIASES = (None, "rotary", "typical_relative", "t5_relative")
 
 
 @keras.saving.register_keras_serializable(package="kerasbert")
-class SelfAttention(ResidualLayer):
-    """Multi-head self-attention with its residual connection and layer normalisation.
+class MultiHeadAttention(CompositeLayer):
+    """Multi-head attention with bert4keras' arguments.
 
     Args:
-        num_heads: number N of heads; must divide the width of the input.
-        attention_rate: dropout rate of the attention probabilities, from 0 to 1.
-        **kwargs: arguments of `ResidualLayer`.
+        heads: number N of heads.
+        head_size: width D of the values of a head; default is the width of the queries
+            divided by N.
+        out_dim: width of the output; default N * D.
+        key_size: width of the queries and keys of a head; default D.
+        use_bias: whether the dense layers have a bias.
+        normalization: see `attention_weights`.
+        attention_scale: whether scores are divided by the root of `key_size`.
+        attention_dropout: dropout rate of the attention weights, from 0 to 1.
+        return_attention_scores: whether to return the scores before normalisation too.
+        kernel_initializer: a Keras initializer or its name.
+        **kwargs: arguments of `CompositeLayer`.
 
     Call arguments:
-        inputs: float tensor (B, L, H).
-        attention_mask: bool tensor (B, 1, L) or (B, L, L); False keys are not seen. Each
-            row must leave at least one key visible.
+        inputs: list of queries (B, Q, ·), keys (B, K, ·) and values (B, K, ·); then, if
+            `a_bias`, an attention bias, (B or 1, Q or 1, K) or with an axis of heads in the
+            second place: bool (False is not seen) or float (added to the scores); then, if
+            `p_bias`, a position bias.
+        a_bias: whether there is an attention bias.
+        p_bias: None; "rotary" with sinusoidal vectors (1 or B, L, key_size);
+            "typical_relative" with vectors (Q, K, D) that are added to keys and values; or
+            "t5_relative" with numbers (Q, K, N) that are added to the scores.
 
     Returns:
-        Float tensor (B, L, H).
+        Float tensor (B, Q, out_dim), and with `return_attention_scores` also the scores
+        (B, N, Q, K), float32, without the attention bias.
 
     Raises:
-        ConfigError: if `num_heads` is not a positive integer that divides H.
+        ConfigError: if a size is not a positive integer, N does not divide the width of the
+            queries where it has to, or a name is unknown.
 
     Example:
-        >>> SelfAttention(num_heads=4)(keras.ops.ones((2, 5, 32))).shape
+        >>> x = keras.ops.ones((2, 5, 32))
+        >>> MultiHeadAttention(heads=4, head_size=8)([x, x, x]).shape
         TensorShape([2, 5, 32])
 
-    Source: Vaswani et al. 2017 (arXiv:1706.03762); google-research/bert `modeling.py`.
+    Source: Vaswani et al. 2017 (arXiv:1706.03762); Shaw et al. 2018 (arXiv:1803.02155) for
+    typical_relative; Su et al. 2021 (arXiv:2104.09864) for rotary; Raffel et al. 2019
+    (arXiv:1910.10683) for t5_relative.
     """
 
-    def __init__(self, num_heads, attention_rate=0.0, **kwargs):
+    def __init__(
+        self,
+        heads,
+        head_size=None,
+        out_dim=None,
+        key_size=None,
+        use_bias=True,
+        normalization="softmax",
+        attention_scale=True,
+        attention_dropout=0.0,
+        return_attention_scores=False,
+        kernel_initializer="glorot_uniform",
+        **kwargs,
+    ):
         super().__init__(**kwargs)
-        check_integer("num_heads", num_heads, minimum=1)
-        self.num_heads = num_heads
-        self.attention_rate = attention_rate
+        check_integer("heads", heads, minimum=1)
+        sizes = {"head_size": head_size, "out_dim": out_dim, "key_size": key_size}
+        for name, size in sizes.items():
+            if size is not None:
+                check_integer(name, size, minimum=1)
+        check_normalization(normalization)
+        self.heads = heads
+        self.head_size = head_size
+        self.out_dim = out_dim
+        self.key_size = key_size
+        self.use_bias = use_bias
+        self.normalization = normalization
+        self.attention_scale = attention_scale
+        self.attention_dropout = attention_dropout or 0.0
+        self.return_attention_scores = return_attention_scores
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
 
-    def build(self, inputs_shape, attention_mask_shape=None):
-        """Makes and builds the sub-layers for inputs of shape (B, L, H)."""
-        hidden_size = inputs_shape[-1]
-        if hidden_size % self.num_heads:
-            raise ConfigError(
-                f"{self.name}: the input is {hidden_size} wide, not a multiple of "
-                f"num_heads={self.num_heads}.\nExpected every head to have the same width."
-            )
-        self.query = self.built_dense("query", hidden_size, inputs_shape)
-        self.key = self.built_dense("key", hidden_size, inputs_shape)
-        self.value = self.built_dense("value", hidden_size, inputs_shape)
-        self.output_dense = self.built_dense("output", hidden_size, inputs_shape)
-        self.attention_dropout = keras.layers.Dropout(
-            self.attention_rate, name="attention_dropout", dtype=self.dtype_policy
+    def build(self, input_shape):
+        """Makes and builds the sub-layers for a list of shapes; the first three count."""
+        self.build_dense(*input_shape[:3])
+        self.freeze_sublayers()
+
+    def build_dense(self, query_shape, key_shape, value_shape):
+        """Makes and builds the dense layers for (B, Q, ·), (B, K, ·) and (B, K, ·)."""
+        size = self.head_size or self._divided(query_shape[-1])
+        key_width = self.heads * (self.key_size or size)
+        self._value_width = self.heads * size
+        self.query = self.built_dense("query", key_width, query_shape, self.use_bias)
+        self.key = self.built_dense("key", key_width, key_shape, self.use_bias)
+        self.value = self.built_dense("value", self._value_width, value_shape, self.use_bias)
+        self.output_dense = self.built_dense(
+            "output",
+            self.output_width(query_shape[-1]),
+            (*query_shape[:-1], self._value_width),
+            self.use_bias,
         )
-        super().build(inputs_shape)
+        self.dropout_of_weights = keras.layers.Dropout(
+            self.attention_dropout, name="attention_dropout", dtype="float32"
+        )
 
-    def call(self, inputs, attention_mask=None):
-        """Returns the hidden state after attention; see the class for shapes."""
-        return self.residual(inputs, lambda hidden: self._attend(hidden, attention_mask))
+    def _divided(self, width):
+        if width % self.heads:
+            raise ConfigError(
+                f"{self.name}: the input is {width} wide, not a multiple of heads={self.heads}.\n"
+                "Expected every head to have the same width.\n"
+                "Pass another number of heads, or head_size=."
+            )
+        return width // self.heads
 
-    def _attend(self, hidden, attention_mask):
+    def output_width(self, query_width):
+        """The width of the output for queries of some width."""
+        return self.out_dim or self._value_width
+
+    def call(self, inputs, mask=None, a_bias=False, p_bias=None):
+        """Returns the attention of queries to keys; see the class for shapes."""
+        query, key, value, *biases = inputs
+        if len(biases) != bool(a_bias) + (p_bias is not None):
+            raise ConfigError(
+                f"{self.name}: {len(inputs)} inputs with a_bias={a_bias!r} and "
+                f"p_bias={p_bias!r}.\n"
+                "Expected queries, keys, values, and one more input for each of the two."
+            )
+        visible = mask[2] if isinstance(mask, list | tuple) and len(mask) > 2 else None
+        visible = None if visible is None else ops.expand_dims(visible, axis=1)  # (B, 1, K)
+        added = None
+        if a_bias and keras.backend.standardize_dtype(biases[0].dtype) == "bool":
+            visible = biases[0] if visible is None else _both(visible, biases[0])
+        elif a_bias:
+            added = biases[0]
+        position_bias = biases[-1] if p_bias is not None else None
+        output, scores = self.attend(query, key, value, visible, position_bias, p_bias, added)
+        return (output, scores) if self.return_attention_scores else output
+
+    def attend(self, query, key, value, visible=None, position_bias=None, p_bias=None, added=None):
+        """Returns the output (B, Q, ·), and the scores (B, N, Q, K) without `added`.
+
+        Args:
+            query: float tensor (B, Q, ·).
+            key: float tensor (B, K, ·).
+            value: float tensor (B, K, ·).
+            visible: bool tensor (B, 1 or Q, K) or with an axis of heads in the second place.
+            position_bias: see the class.
+            p_bias: see the class.
+            added: float tensor that is added to the scores, shaped as `visible`.
+        """
+        _check_position_bias(p_bias)
         # Scaled before the product, which in float16 would sooner overflow.
-        scale = math.sqrt(self.num_heads / hidden.shape[-1])
-        query = self._split_heads(self.query(hidden) * scale)  # (B, N, L, D)
-        key = self._split_heads(self.key(hidden))  # (B, N, L, D)
-        value = self._split_heads(self.value(hidden))  # (B, N, L, D)
-        scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))  # (B, N, L, L)
+        query, key = self._split(self.query(query)), self._split(self.key(key))
+        scale = query.shape[-1] ** -0.5 if self.attention_scale else 1.0
+        query = query * scale
+        if p_bias == "rotary":
+            query, key = apply_rotary_position_embeddings(position_bias, query, key)
+        query, key, value = map(_heads_first, (query, key, self._split(self.value(value))))
+        scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))  # (B, N, Q, K)
+        if p_bias == "typical_relative":
+            scores = scores + ops.einsum("bnqd,qkd->bnqk", query, position_bias)
         scores = ops.cast(scores, "float32")
-        if attention_mask is not None:
-            masked = ops.cast(ops.logical_not(attention_mask), "float32") * _MASKED_SCORE
-            scores = scores + ops.expand_dims(masked, axis=1)
-        probabilities = ops.cast(ops.softmax(scores, axis=-1), self.compute_dtype)
-        context = ops.matmul(self.attention_dropout(probabilities), value)  # (B, N, L, D)
-        context = ops.transpose(context, (0, 2, 1, 3))  # (B, L, N, D)
-        return self.output_dense(ops.reshape(context, ops.shape(hidden)))  # (B, L, H)
+        if p_bias == "t5_relative":
+            scores = scores + ops.cast(ops.transpose(position_bias, (2, 0, 1)), "float32") * scale
+        biased = scores if added is None else scores + ops.cast(_with_heads(added), "float32")
+        visible = None if visible is None else _with_heads(visible)
+        weights = attention_weights(biased, visible, self.normalization)
+        weights = ops.cast(self.dropout_of_weights(weights), self.compute_dtype)
+        context = ops.matmul(weights, value)  # (B, N, Q, D)
+        if p_bias == "typical_relative":
+            context = context + ops.einsum("bnqk,qkd->bnqd", weights, position_bias)
+        context = _heads_first(context)  # (B, Q, N, D)
+        shape = (-1, ops.shape(context)[1], self._value_width)
+        return self.output_dense(ops.reshape(context, shape)), scores
 
-    def _split_heads(self, tensor):
+    def _split(self, tensor):
         length, width = ops.shape(tensor)[1], tensor.shape[-1]
-        heads = ops.reshape(tensor, (-1, length, self.num_heads, width // self.num_heads))
-        return ops.transpose(heads, (0, 2, 1, 3))
+        return ops.reshape(tensor, (-1, length, self.heads, width // self.heads))
 
-    def compute_output_shape(self, inputs_shape, attention_mask_shape=None):
-        """The output has the shape of the input."""
-        return inputs_shape
+    def compute_mask(self, inputs, previous_mask=None):
+        """The output has the Keras mask of the queries."""
+        return previous_mask[0] if isinstance(previous_mask, list | tuple) else previous_mask
+
+    def compute_output_spec(self, inputs, mask=None, a_bias=False, p_bias=None):
+        """Returns the symbolic output for `inputs`."""
+        query, key = inputs[:2]
+        return self.specify(query, key, self.return_attention_scores)
+
+    def specify(self, query, key, with_scores):
+        """Returns the symbolic output for symbolic queries and keys."""
+        width = self.output_width(query.shape[-1])
+        output = keras.KerasTensor((*query.shape[:-1], width), dtype=self.compute_dtype)
+        if not with_scores:
+            return output
+        shape = (query.shape[0], self.heads, query.shape[1], key.shape[1])
+        return output, keras.KerasTensor(shape, dtype="float32")
 
     def get_config(self):
         """Returns the arguments that rebuild this layer."""
         return {
             **super().get_config(),
-            "num_heads": self.num_heads,
-            "attention_rate": self.attention_rate,
+            "heads": self.heads,
+            "head_size": self.head_size,
+            "out_dim": self.out_dim,
+            "key_size": self.key_size,
+            "use_bias": self.use_bias,
+            "normalization": self.normalization,
+            "attention_scale": self.attention_scale,
+            "attention_dropout": self.attention_dropout,
+            "return_attention_scores": self.return_attention_scores,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
         }
+
+
+def _heads_first(tensor):
+    """Swaps the axes of length and heads, either way."""
+    return ops.transpose(tensor, (0, 2, 1, 3))
+
+
+def _with_heads(tensor):
+    """Gives (B, Q, K) an axis of heads; leaves (B, N, Q, K)."""
+    return ops.expand_dims(tensor, axis=1) if len(tensor.shape) == 3 else tensor
+
+
+def _both(mask, other):
+    return ops.logical_and(_with_heads(mask), _with_heads(other))
+
+
+def _check_position_bias(p_bias):
+    if p_bias not in _POSITION_BIASES:
+        known = [name for name in _POSITION_BIASES if name]
+        raise ConfigError(
+            f"p_bias={p_bias!r}.{did_you_mean(p_bias, known)}\n"
+            f"Expected None or one of: {', '.join(known)}."
+        )

@@ -3,6 +3,10 @@
 import keras
 from keras import ops
 
+from kerasbert.errors import ConfigError, did_you_mean
+
+APPLICATIONS = ("encoder", "lm", "unilm")
+
 
 @keras.saving.register_keras_serializable(package="kerasbert")
 class AttentionMask(keras.layers.Layer):
@@ -12,6 +16,9 @@ class AttentionMask(keras.layers.Layer):
     that are all lowered alike does in Google's code; so no row can give NaN.
 
     Args:
+        application: what the model is for. "encoder": all real tokens are seen; "lm": only
+            those up to the own position; "unilm": the tokens of segment 0 see each other, and
+            each token of segment 1 sees them and those up to itself.
         label: JSON-serialisable description of the encoder this layer belongs to. It
             travels with saved and extended models and is read by the weight functions,
             never by a computation.
@@ -19,33 +26,65 @@ class AttentionMask(keras.layers.Layer):
 
     Call arguments:
         inputs: int tensor (B, L), zero at padding.
+        segments: int tensor (B, L) of segment ids; needed by "unilm" only.
 
     Returns:
-        Bool tensor (B, 1, L), True at the keys that may be attended to.
+        Bool tensor, True at the keys that may be attended to: (B, 1, L) for an encoder, else
+        (B, L, L), where row i holds what position i sees.
+
+    Raises:
+        ConfigError: if `application` is unknown, or "unilm" gets no segments.
 
     Example:
         >>> AttentionMask()(keras.ops.array([[7, 8, 0]])).numpy().tolist()
         [[[True, True, False]]]
+
+    Source: Dong et al. 2019 (arXiv:1905.03197) for "unilm", by the cumulative sum of segment
+    ids as in bert4keras.
     """
 
-    def __init__(self, label=None, **kwargs):
+    def __init__(self, application="encoder", label=None, **kwargs):
         super().__init__(**kwargs)
+        if application not in APPLICATIONS:
+            raise ConfigError(
+                f"application={application!r}.{did_you_mean(application, APPLICATIONS)}\n"
+                f"Expected one of: {', '.join(APPLICATIONS)}."
+            )
         self.supports_masking = True
+        self.application = application
         self.label = label
 
-    def call(self, inputs):
+    def call(self, inputs, segments=None):
         """Returns the attention mask of a batch; see the class for shapes."""
         real = ops.not_equal(inputs, 0)  # (B, L)
         empty = ops.logical_not(ops.any(real, axis=-1, keepdims=True))  # (B, 1)
-        return ops.expand_dims(ops.logical_or(real, empty), axis=1)
+        visible = ops.expand_dims(ops.logical_or(real, empty), axis=1)  # (B, 1, L)
+        if self.application == "encoder":
+            return visible
+        order = self._order(inputs, segments)
+        in_time = ops.expand_dims(order, axis=1) <= ops.expand_dims(order, axis=2)
+        return ops.logical_and(visible, in_time)
 
-    def compute_output_spec(self, inputs):
+    def _order(self, inputs, segments):
+        """When each token becomes visible to the others, (1 or B, L)."""
+        if self.application == "lm":
+            return ops.expand_dims(ops.arange(ops.shape(inputs)[1]), axis=0)
+        if segments is None:
+            raise ConfigError(
+                f"{self.name}: application='unilm' was called without segment ids.\n"
+                "Expected them: they tell the text to read from the text to write."
+            )
+        return ops.cumsum(ops.cast(segments, "int32"), axis=1)
+
+    def compute_output_spec(self, inputs, segments=None):
         """Returns the symbolic mask for `inputs`."""
-        return keras.KerasTensor((inputs.shape[0], 1, inputs.shape[1]), dtype="bool")
+        batch, length = inputs.shape
+        queries = 1 if self.application == "encoder" else length
+        return keras.KerasTensor((batch, queries, length), dtype="bool")
 
     def get_config(self):
         """Returns the arguments that rebuild this layer."""
-        return {**super().get_config(), "label": self.label}
+        return {**super().get_config(), "application": self.application, "label": self.label}
 
 
 @keras.saving.register_keras_serializable(package="kerasbert")

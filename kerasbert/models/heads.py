@@ -49,7 +49,7 @@ class Heads:
         transform = self.dense(
             "MLM-Dense", self.config.norm_width, activation=self.mlm_transform_activation()
         )
-        hidden = self.norm("MLM-Norm")(transform(hidden))
+        hidden = self.normalize("MLM-Norm", transform(hidden))
         logits = self.layers["Embedding-Token"](self.to_token_width(hidden), mode="dense")
         logits = self.layer(BiasAdd, "MLM-Bias")(logits)
         return self.float32_activation("MLM-Activation", activation)(logits)

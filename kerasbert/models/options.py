@@ -12,6 +12,12 @@ class BuildOptions:
     """The arguments of `build_transformer_model` that shape the graph.
 
     Attributes:
+        application: "encoder", "lm" or "unilm", see `AttentionMask`.
+        layers: layers of another model, by name, to use instead of new ones.
+        additional_input_layers: Keras inputs of the user's, to be inputs of the model too.
+        layer_norm_cond: symbolic float tensor (B, C) or (B, L, C) that conditions the norms.
+        layer_norm_cond_hidden_size: width of a dense layer between condition and norms.
+        layer_norm_cond_hidden_act: its activation.
         plain_classifier: whether the classifier of whole texts sees the first token as it is,
             without the dense layer that the family otherwise has there; the checkpoint decides.
     """
@@ -25,6 +31,16 @@ class BuildOptions:
     classifier_activation: object = "softmax"
     classifier_dropout: float = 0.1
     plain_classifier: bool = False
+    with_lm: object = True
+    final_activation: object = "softmax"
+    cross_position_bias: bool = False
+    application: str = "encoder"
+    custom_position_ids: bool = False
+    layer_norm_cond: object = None
+    layer_norm_cond_hidden_size: int | None = None
+    layer_norm_cond_hidden_act: object = "linear"
+    additional_input_layers: object = None
+    layers: dict | None = None
     with_mask_input: bool = False
     hidden_states: bool = False
     sequence_length: int | None = None

@@ -6,11 +6,8 @@ from numbers import Integral
 import keras
 
 from kerasbert.config import ModelConfig
-from kerasbert.depth import PARTS
 from kerasbert.errors import KerasbertError, listing
 from kerasbert.layers import AttentionMask
-
-_LAYER_OF_PART = {"attention": "MultiHeadSelfAttention", "feed_forward": "FeedForward"}
 
 
 @dataclass(frozen=True)
@@ -21,32 +18,40 @@ class EncoderView:
         model: the functional model whose graph the encoder is part of.
         config: the encoder's `ModelConfig`.
         prefix: what its layer names begin with.
+        borrowed: dict from names, prefix not counted, to the full names of layers that were
+            taken from another model.
+        mask_layer: the layer that carries the label by which encoders are found.
     """
 
     model: keras.Model
     config: ModelConfig
     prefix: str
+    borrowed: dict
+    mask_layer: AttentionMask
+
+    def full_name(self, name):
+        """Returns the name in the model of the layer called `name`, prefix not counted."""
+        return self.borrowed.get(name, self.prefix + name)
 
     def has_layer(self, name):
         """Whether the encoder has a layer called `name`, prefix not counted."""
-        return any(layer.name == self.prefix + name for layer in self.model.layers)
+        full_name = self.full_name(name)
+        return any(layer.name == full_name for layer in self.model.layers)
 
     def layer(self, name):
         """Returns the layer called `name`, prefix not counted."""
-        return self.model.get_layer(self.prefix + name)
+        return self.model.get_layer(self.full_name(name))
 
-    def part_names(self, part, config=None):
-        """Returns, for every depth, the name of its "attention" or "feed_forward" layer.
+    def part_names(self, part, config=None, stack=None):
+        """Returns, for every depth, the name of the layer that serves a part of its block.
 
-        With a `config`, the names that the layers would have under that configuration.
+        Args:
+            part: such as "attention" or "feed_forward".
+            config: gives the names that the layers would have under that configuration.
+            stack: "encoder" or "decoder"; default is the first that the model has.
         """
-        blocks = (config or self.config).sharing.names(part)
-        return [f"{block}-{_LAYER_OF_PART[part]}" for block in blocks]
-
-    @property
-    def mask_layer(self):
-        """The layer that carries the label by which encoders are found."""
-        return self.layer("Attention-Mask")
+        stacks = (config or self.config).stacks
+        return list(stacks[stack or next(iter(stacks))].names(part))
 
     @property
     def block_layers(self):
@@ -55,7 +60,7 @@ class EncoderView:
         A model that was cut at some hidden state has only the first depths.
         """
         depths = {}
-        for part in PARTS:
+        for part in self._parts:
             for index, name in enumerate(self.part_names(part)):
                 if self.has_layer(name):
                     depths.setdefault(self.layer(name), []).append(index)
@@ -64,12 +69,18 @@ class EncoderView:
         }
 
     @property
+    def _parts(self):
+        """The parts of a block of the first stack, in the order of their calls."""
+        return list(next(iter(self.config.stacks.values())).layers)
+
+    @property
     def hidden_states(self):
         """The symbolic hidden states (batch, length, H), input of the first block first."""
-        first = self.layer(self.part_names("attention")[0])
-        states = [_nodes_of(self.model, first)[0].input_tensors[0]]
+        first, last = self._parts[0], self._parts[-1]
+        first_layer = self.layer(self.part_names(first)[0])
+        states = [_nodes_of(self.model, first_layer)[0].input_tensors[0]]
         nodes = {}
-        for name in self.part_names("feed_forward"):
+        for name in self.part_names(last):
             if not self.has_layer(name):
                 break
             calls = nodes.setdefault(name, iter(_nodes_of(self.model, self.layer(name))))
@@ -142,7 +153,8 @@ def _encoders(model):
     for layer in model.layers:
         if isinstance(layer, AttentionMask) and layer.label is not None:
             config = ModelConfig.from_label(layer.label["config"])
-            yield EncoderView(model, config, layer.label["prefix"])
+            label = layer.label
+            yield EncoderView(model, config, label["prefix"], label["borrowed"], layer)
         elif isinstance(layer, keras.Model):
             yield from _encoders(layer)
 

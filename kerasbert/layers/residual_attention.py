@@ -1,0 +1,156 @@
+"""The attention halves of a Transformer block.
+
+Shapes: B batch, L length (Q of queries, K of keys), H hidden size, N heads.
+"""
+
+import keras
+
+from kerasbert.layers.attention import MultiHeadAttention
+from kerasbert.layers.composite import ResidualLayer
+
+
+@keras.saving.register_keras_serializable(package="kerasbert")
+class SelfAttention(ResidualLayer, MultiHeadAttention):
+    """Multi-head self-attention with its residual connection and layer normalisation.
+
+    Args:
+        heads: number N of heads.
+        **kwargs: further arguments of `MultiHeadAttention`, and those of `ResidualLayer`.
+
+    Call arguments:
+        inputs: float tensor (B, L, H).
+        attention_mask: bool tensor (B, 1, L) or (B, L, L); False keys are not seen.
+        position_bias: see `MultiHeadAttention`.
+        p_bias: see `MultiHeadAttention`.
+        previous_scores: scores (B, N, L, L) of the block before, to be added to these
+            (RealFormer).
+        condition: float tensor (B, C) or (B, L, C), where the norm is conditional.
+
+    Returns:
+        Float tensor (B, L, H), and with `return_attention_scores` also the scores
+        (B, N, L, L), float32, `previous_scores` included.
+
+    Raises:
+        ConfigError: as `MultiHeadAttention` does.
+
+    Example:
+        >>> SelfAttention(heads=4)(keras.ops.ones((2, 5, 32))).shape
+        TensorShape([2, 5, 32])
+
+    Source: as `MultiHeadAttention`; google-research/bert `modeling.py`; He et al. 2020
+    (arXiv:2012.11747) for the scores of the block before.
+    """
+
+    def __init__(self, heads, **kwargs):
+        super().__init__(heads=heads, **kwargs)
+
+    def build(
+        self,
+        inputs_shape,
+        attention_mask_shape=None,
+        position_bias_shape=None,
+        previous_scores_shape=None,
+        condition_shape=None,
+    ):
+        """Makes and builds the sub-layers for inputs of shape (B, L, H)."""
+        self.build_dense(inputs_shape, inputs_shape, inputs_shape)
+        self.build_residual(inputs_shape, condition_shape)
+
+    def output_width(self, query_width):
+        """The output is added to the input."""
+        return query_width
+
+    def call(
+        self,
+        inputs,
+        attention_mask=None,
+        position_bias=None,
+        p_bias=None,
+        previous_scores=None,
+        condition=None,
+    ):
+        """Returns the hidden state after attention; see the class for shapes."""
+        hidden = self.before(inputs, condition)
+        outputs, scores = self.attend(
+            hidden, hidden, hidden, attention_mask, position_bias, p_bias, previous_scores
+        )
+        outputs = self.after(inputs, outputs, condition)
+        if not self.return_attention_scores:
+            return outputs
+        return outputs, scores if previous_scores is None else scores + previous_scores
+
+    def compute_mask(self, inputs, previous_mask=None):
+        """The output has the Keras mask of the input."""
+        return previous_mask
+
+    def compute_output_spec(self, inputs, *args, **kwargs):
+        """Returns the symbolic output for `inputs`."""
+        return self.specify(inputs, inputs, self.return_attention_scores)
+
+
+@keras.saving.register_keras_serializable(package="kerasbert")
+class CrossAttention(ResidualLayer, MultiHeadAttention):
+    """Attention to another sequence, with residual connection and layer normalisation.
+
+    Args:
+        heads: number N of heads.
+        **kwargs: further arguments of `MultiHeadAttention`, and those of `ResidualLayer`.
+
+    Call arguments:
+        inputs: float tensor (B, Q, H), the queries.
+        context: float tensor (B, K, ·), the keys and values.
+        attention_mask: bool tensor (B, 1, K) or (B, Q, K); False keys are not seen.
+        position_bias: see `MultiHeadAttention`.
+        p_bias: see `MultiHeadAttention`.
+        condition: float tensor (B, C) or (B, Q, C), where the norm is conditional.
+
+    Returns:
+        Float tensor (B, Q, H).
+
+    Example:
+        >>> CrossAttention(4)(keras.ops.ones((2, 5, 32)), keras.ops.ones((2, 7, 16))).shape
+        TensorShape([2, 5, 32])
+
+    Source: as `MultiHeadAttention`.
+    """
+
+    def __init__(self, heads, **kwargs):
+        super().__init__(heads=heads, **kwargs)
+
+    def build(
+        self,
+        inputs_shape,
+        context_shape,
+        attention_mask_shape=None,
+        position_bias_shape=None,
+        condition_shape=None,
+    ):
+        """Makes and builds the sub-layers for (B, Q, H) and (B, K, ·)."""
+        self.build_dense(inputs_shape, context_shape, context_shape)
+        self.build_residual(inputs_shape, condition_shape)
+
+    def output_width(self, query_width):
+        """The output is added to the input."""
+        return query_width
+
+    def call(
+        self,
+        inputs,
+        context,
+        attention_mask=None,
+        position_bias=None,
+        p_bias=None,
+        condition=None,
+    ):
+        """Returns the hidden state after attention; see the class for shapes."""
+        hidden = self.before(inputs, condition)
+        outputs, _ = self.attend(hidden, context, context, attention_mask, position_bias, p_bias)
+        return self.after(inputs, outputs, condition)
+
+    def compute_mask(self, inputs, previous_mask=None):
+        """The output has the Keras mask of the input."""
+        return previous_mask
+
+    def compute_output_spec(self, inputs, context, *args, **kwargs):
+        """Returns the symbolic output for `inputs`."""
+        return self.specify(inputs, context, with_scores=False)
