@@ -34,6 +34,12 @@ class CompositeLayer(keras.layers.Layer):
         """Returns the dtype policy that the sub-layer called `name` is to be made with."""
         return self._sublayer_dtypes.get(name, self.dtype_policy)
 
+    def built_dense(self, name, units, input_shape, **arguments):
+        """Returns a new dense sub-layer, built for `input_shape`."""
+        layer = keras.layers.Dense(units, name=name, dtype=self.sublayer_dtype(name), **arguments)
+        layer.build(input_shape)
+        return layer
+
     def freeze_sublayers(self):
         """Makes the sub-layers trainable or not, as the arguments say; called after `build`."""
         for layer in self._sublayers():
@@ -100,15 +106,9 @@ class ResidualLayer(CompositeLayer):
         self.freeze_sublayers()
 
     def built_dense(self, name, units, input_shape):
-        """Returns a new dense sub-layer, built for `input_shape`."""
-        layer = keras.layers.Dense(
-            units,
-            kernel_initializer=truncated_normal(self.initializer_range),
-            name=name,
-            dtype=self.sublayer_dtype(name),
-        )
-        layer.build(input_shape)
-        return layer
+        """Returns a new dense sub-layer with BERT's initializer, built for `input_shape`."""
+        initializer = truncated_normal(self.initializer_range)
+        return super().built_dense(name, units, input_shape, kernel_initializer=initializer)
 
     def residual(self, inputs, transform):
         """Applies `transform`, a function from (B, L, H) to (B, L, H), the way of the class."""

@@ -147,7 +147,7 @@ class Encoder(Heads):
             PositionEmbedding,
             "Embedding-Position",
             input_dim=self.config.max_position_embeddings,
-            initializer_range=self.config.initializer_range,
+            embeddings_initializer=self.initializer,
         )
         return position(hidden, positions=self.positions(padding))
 
