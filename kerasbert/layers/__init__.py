@@ -11,6 +11,7 @@ from kerasbert.layers.positions import (
     PositionsOfTokens,
     SingleSegmentEmbedding,
 )
+from kerasbert.layers.scale_offset import ScaleOffset
 
 __all__ = [
     "AttentionMask",
@@ -21,6 +22,7 @@ __all__ = [
     "PaddingMask",
     "PositionEmbedding",
     "PositionsOfTokens",
+    "ScaleOffset",
     "SelfAttention",
     "SingleSegmentEmbedding",
     "TakeFeature",
