@@ -13,6 +13,7 @@ from kerasbert.layers.positions import (
     SingleSegmentEmbedding,
 )
 from kerasbert.layers.residual_attention import CrossAttention, SelfAttention
+from kerasbert.layers.scale_offset import ScaleOffset
 
 __all__ = [
     "AttentionMask",
@@ -27,6 +28,7 @@ __all__ = [
     "PositionEmbedding",
     "PositionsOfTokens",
     "ResidualFeedForward",
+    "ScaleOffset",
     "SelfAttention",
     "SingleSegmentEmbedding",
     "TakeFeature",

@@ -102,14 +102,16 @@ class MultiHeadAttention(CompositeLayer):
         size = self.head_size or self._divided(query_shape[-1])
         key_width = self.heads * (self.key_size or size)
         self._value_width = self.heads * size
-        self.query = self.built_dense("query", key_width, query_shape, self.use_bias)
-        self.key = self.built_dense("key", key_width, key_shape, self.use_bias)
-        self.value = self.built_dense("value", self._value_width, value_shape, self.use_bias)
+        self.query = self.built_dense("query", key_width, query_shape, use_bias=self.use_bias)
+        self.key = self.built_dense("key", key_width, key_shape, use_bias=self.use_bias)
+        self.value = self.built_dense(
+            "value", self._value_width, value_shape, use_bias=self.use_bias
+        )
         self.output_dense = self.built_dense(
             "output",
             self.output_width(query_shape[-1]),
             (*query_shape[:-1], self._value_width),
-            self.use_bias,
+            use_bias=self.use_bias,
         )
         self.dropout_of_weights = keras.layers.Dropout(
             self.attention_dropout, name="attention_dropout", dtype="float32"

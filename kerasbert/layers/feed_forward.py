@@ -4,7 +4,8 @@ import keras
 
 from kerasbert import activations
 from kerasbert.errors import ConfigError, check_integer
-from kerasbert.layers.composite import CompositeLayer, ResidualLayer
+from kerasbert.layers.composite import CompositeLayer
+from kerasbert.layers.residual import ResidualLayer
 
 
 @keras.saving.register_keras_serializable(package="kerasbert")
@@ -68,9 +69,12 @@ class FeedForward(CompositeLayer):
             names = [f"intermediate_{index}" for index in range(len(self.activation))]
         inner_shape = (*input_shape[:-1], self.units)
         self.intermediates = [
-            self.built_dense(name, self.units, input_shape, self.use_bias) for name in names
+            self.built_dense(name, self.units, input_shape, use_bias=self.use_bias)
+            for name in names
         ]
-        self.output_dense = self.built_dense("output", input_shape[-1], inner_shape, self.use_bias)
+        self.output_dense = self.built_dense(
+            "output", input_shape[-1], inner_shape, use_bias=self.use_bias
+        )
 
     def call(self, inputs):
         """Returns the transformed hidden state; see the class for shapes."""

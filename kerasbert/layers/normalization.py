@@ -1,15 +1,17 @@
 """Layer normalisation in all the forms that the models have.
 
-Shapes: B batch, L length, H hidden size, C condition.
+Shapes: B batch, H hidden size, C condition.
 """
 
 import keras
 from keras import ops
 
+from kerasbert.layers.scale_offset import ConditionalLayer
+
 
 @keras.saving.register_keras_serializable(package="kerasbert")
-class LayerNormalization(keras.layers.LayerNormalization):
-    """Keras' layer normalisation, also without mean, variance, scale or offset.
+class LayerNormalization(ConditionalLayer, keras.layers.LayerNormalization):
+    """Keras' layer normalisation, also conditional, or without mean, variance, scale or offset.
 
     Args:
         zero_mean: whether the mean is taken away; False is T5's form (RMS).
@@ -17,19 +19,24 @@ class LayerNormalization(keras.layers.LayerNormalization):
         epsilon: added to the mean square; default `keras.config.epsilon()`, as in bert4keras.
         scale: whether there is a `gamma`.
         offset: whether there is a `beta`.
-        **kwargs: arguments of `keras.layers.Layer`.
+        **kwargs: arguments of `ConditionalLayer`.
 
     Call arguments:
-        inputs: float tensor (B, …, H).
+        inputs: float tensor (B, …, H), or a list of it and the condition.
+        condition: float tensor (B, C) or (B, …, C), if `conditional` and not in the list.
 
     Returns:
-        Float tensor of the same shape.
+        Float tensor (B, …, H), with the Keras mask of the input.
+
+    Raises:
+        ConfigError: if the condition is missing, not asked for, or of more axes than the input.
 
     Example:
         >>> LayerNormalization(zero_mean=False, offset=False)(keras.ops.ones((2, 5, 32))).shape
         TensorShape([2, 5, 32])
 
-    Source: Ba et al. 2016 (arXiv:1607.06450); Zhang and Sennrich 2019 (arXiv:1910.07467).
+    Source: Ba et al. 2016 (arXiv:1607.06450); Zhang and Sennrich 2019 (arXiv:1910.07467);
+    `ConditionalLayer` for the condition.
     """
 
     def __init__(
@@ -41,13 +48,16 @@ class LayerNormalization(keras.layers.LayerNormalization):
         self.unit_variance = unit_variance
 
     def build(self, inputs_shape, condition_shape=None):
-        """Creates gamma and beta (H,), as far as they are wanted."""
-        super().build(inputs_shape)
+        """Creates gamma and beta (H,), as far as they are wanted, and what a condition needs."""
+        shape, condition_shape = self.separate_shapes(inputs_shape, condition_shape)
+        keras.layers.LayerNormalization.build(self, shape)
+        self.build_condition(condition_shape, shape[-1], self.scale, self.center)
 
     def call(self, inputs, condition=None):
         """Returns the normalised inputs; see the class for shapes."""
-        if self.zero_mean and self.unit_variance:
-            return super().call(inputs)
+        inputs, condition = self.separate(inputs, condition)
+        if self.zero_mean and self.unit_variance and condition is None:
+            return keras.layers.LayerNormalization.call(self, inputs)
         dtype = keras.backend.result_type(inputs.dtype, "float32")
         hidden = ops.cast(inputs, dtype)
         if self.zero_mean:
@@ -55,24 +65,35 @@ class LayerNormalization(keras.layers.LayerNormalization):
         if self.unit_variance:
             square = ops.mean(ops.square(hidden), axis=-1, keepdims=True)
             hidden = hidden * ops.rsqrt(square + self.epsilon)
+        gamma, beta = self.shifts(condition, len(inputs.shape))
         if self.scale:
-            hidden = hidden * ops.cast(self.gamma, dtype)
+            hidden = hidden * ops.cast(self.gamma + gamma, dtype)
         if self.center:
-            hidden = hidden + ops.cast(self.beta, dtype)
+            hidden = hidden + ops.cast(self.beta + beta, dtype)
         return ops.cast(hidden, self.compute_dtype)
-
-    def compute_output_shape(self, inputs_shape, condition_shape=None):
-        """The output has the shape of the input."""
-        return inputs_shape
 
     def get_config(self):
         """Returns the arguments that rebuild this layer."""
-        base = keras.layers.Layer.get_config(self)
-        return {
-            **base,
+        config = {
+            **super().get_config(),
             "zero_mean": self.zero_mean,
             "unit_variance": self.unit_variance,
             "epsilon": self.epsilon,
             "scale": self.scale,
             "offset": self.center,
         }
+        return {key: value for key, value in config.items() if key not in _NOT_OURS}
+
+
+# What Keras' layer can do besides; the models need none of it.
+_NOT_OURS = {
+    "axis",
+    "center",
+    "rms_scaling",
+    "beta_initializer",
+    "gamma_initializer",
+    "beta_regularizer",
+    "gamma_regularizer",
+    "beta_constraint",
+    "gamma_constraint",
+}

@@ -1,82 +1,119 @@
 """Position tables and what belongs to them.
 
-Shapes: B batch, L length, E embedding size.
+Shapes: B batch, L length, E embedding size, n rows of a table.
 """
+
+from numbers import Real
 
 import keras
 from keras import ops
 
 from kerasbert.errors import ConfigError, check_integer
-from kerasbert.layers.composite import truncated_normal
+from kerasbert.layers.tables import MergingLayer, TableLayer
+
+# What hierarchical=True stands for.
+_USUAL_ALPHA = 0.4
 
 
 @keras.saving.register_keras_serializable(package="kerasbert")
-class PositionEmbedding(keras.layers.Layer):
-    """Adds one learned vector per position.
+class PositionEmbedding(MergingLayer, TableLayer):
+    """Merges one learned vector per position into its input.
 
     Args:
-        input_dim: number of positions the table holds.
-        initializer_range: standard deviation of the initial table.
+        input_dim: number n of vectors the table holds.
+        output_dim: their size D; None for the width E of the input.
+        merge_mode: "add"; "mul", the product of the input and 1 + the vector; "concat", the
+            vector after the input; or "zero", the vectors alone.
+        hierarchical: whether the n vectors stand for n² positions, made of two each. A number
+            alpha between 0 and 1, or True for 0.4. The first n positions stay as they are.
+        embeddings_initializer: what the table starts with; None for BERT's.
+        custom_position_ids: whether a call without `positions` is an error.
         **kwargs: arguments of `keras.layers.Layer`.
 
     Call arguments:
-        inputs: float tensor (B, L, E) with L at most `input_dim`.
+        inputs: float tensor (B, L, E) with L at most n, or n² if `hierarchical`; or the list
+            `[inputs, positions]`.
         positions: optional int tensor (B, L), the row for each token; default 0, 1, 2, ….
 
     Returns:
-        Float tensor (B, L, E).
+        Float tensor (B, L, E); (B, L, E + D) with "concat"; with "zero" (B, L, D), or
+        (1, L, D) if no positions are given.
 
     Raises:
-        ConfigError: if `input_dim` is not a positive integer, or L is known and larger.
+        ConfigError: if an argument is none of these, L is known and too large, D is not E
+            where it has to be, or positions are missing.
 
     Example:
         >>> PositionEmbedding(512)(keras.ops.ones((2, 5, 16))).shape
         TensorShape([2, 5, 16])
+        >>> PositionEmbedding(3, hierarchical=True)(keras.ops.ones((2, 9, 16))).shape
+        TensorShape([2, 9, 16])
 
-    Source: Devlin et al. 2018 (arXiv:1810.04805).
+    Source: Devlin et al. 2018 (arXiv:1810.04805); https://kexue.fm/archives/7947 for
+    `hierarchical`.
     """
 
-    def __init__(self, input_dim, initializer_range=0.02, **kwargs):
-        super().__init__(**kwargs)
-        check_integer("input_dim", input_dim, minimum=1)
-        self.supports_masking = True
-        self.input_dim = input_dim
-        self.initializer_range = initializer_range
+    def __init__(
+        self,
+        input_dim,
+        output_dim=None,
+        merge_mode="add",
+        hierarchical=None,
+        embeddings_initializer=None,
+        custom_position_ids=False,
+        **kwargs,
+    ):
+        super().__init__(
+            input_dim=input_dim,
+            output_dim=output_dim,
+            merge_mode=merge_mode,
+            embeddings_initializer=embeddings_initializer,
+            custom_position_ids=custom_position_ids,
+            **kwargs,
+        )
+        self.hierarchical = hierarchical
+        self._alpha = _alpha(hierarchical)
 
     def build(self, inputs_shape, positions_shape=None):
-        """Creates the table (input_dim, E)."""
-        self.embeddings = self.add_weight(
-            shape=(self.input_dim, inputs_shape[-1]),
-            initializer=truncated_normal(self.initializer_range),
-            name="embeddings",
-        )
+        """Creates the table (n, D)."""
+        super().build(inputs_shape, positions_shape)
+        self.add_table(self.vector_size(inputs_shape))
 
-    def call(self, inputs, positions=None):
-        """Returns `inputs` plus the rows of its positions."""
-        length = inputs.shape[1]
-        if length is not None and length > self.input_dim:
+    def vectors(self, inputs, positions):
+        """Returns the vectors (B, L, D) of the positions, or (1, L, D) of the first L."""
+        self._check_length(inputs.shape[1])
+        if positions is not None:
+            # Scripts of bert4keras may have made them an input of floats.
+            return self._rows(ops.cast(positions, "int32"))
+        length = ops.shape(inputs)[1]
+        if self._alpha is None:
+            return self.embeddings[None, :length]
+        return self._rows(ops.arange(length, dtype="int32")[None])
+
+    def _rows(self, positions):
+        if self._alpha is None:
+            return ops.take(self.embeddings, positions, axis=0)
+        alpha = self._alpha
+        table = (self.embeddings - alpha * self.embeddings[:1]) / (1 - alpha)  # (n, D)
+        outer = ops.take(table, positions // self.input_dim, axis=0)
+        inner = ops.take(table, positions % self.input_dim, axis=0)
+        return alpha * outer + (1 - alpha) * inner
+
+    def _check_length(self, length):
+        most = self.input_dim if self._alpha is None else self.input_dim**2
+        if length is not None and length > most:
+            squared = "" if self._alpha is None else " squared, as it is hierarchical"
             raise ConfigError(
                 f"{self.name}: the input has {length} positions, the table "
-                f"max_position_embeddings={self.input_dim}.\n"
-                f"Expected at most {self.input_dim}.\n"
-                f"Cut the texts (tokenizer.encode(..., maxlen={self.input_dim})), or use a "
+                f"max_position_embeddings={self.input_dim}{squared}.\n"
+                f"Expected at most {most}.\n"
+                f"Cut the texts (tokenizer.encode(..., maxlen={most})), or use a "
                 "checkpoint with more positions."
             )
-        if positions is not None:
-            return inputs + ops.take(self.embeddings, positions, axis=0)
-        return inputs + self.embeddings[: ops.shape(inputs)[1]]
-
-    def compute_output_shape(self, inputs_shape, positions_shape=None):
-        """The output has the shape of the input."""
-        return inputs_shape
 
     def get_config(self):
         """Returns the arguments that rebuild this layer."""
-        return {
-            **super().get_config(),
-            "input_dim": self.input_dim,
-            "initializer_range": self.initializer_range,
-        }
+        return {**super().get_config(), "hierarchical": self.hierarchical}
 
 
 @keras.saving.register_keras_serializable(package="kerasbert")
@@ -120,14 +157,14 @@ class PositionsOfTokens(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="kerasbert")
-class SingleSegmentEmbedding(keras.layers.Layer):
+class SingleSegmentEmbedding(TableLayer):
     """Adds the vector of segment 0 to every token.
 
     RoBERTa has a segment table but no segments; keeping it as it is keeps checkpoints exact.
 
     Args:
         input_dim: number of rows of the table, of which the first is used.
-        initializer_range: standard deviation of the initial table.
+        embeddings_initializer: what the table starts with; None for BERT's.
         **kwargs: arguments of `keras.layers.Layer`.
 
     Call arguments:
@@ -141,20 +178,12 @@ class SingleSegmentEmbedding(keras.layers.Layer):
         TensorShape([2, 5, 16])
     """
 
-    def __init__(self, input_dim, initializer_range=0.02, **kwargs):
-        super().__init__(**kwargs)
-        check_integer("input_dim", input_dim, minimum=1)
-        self.supports_masking = True
-        self.input_dim = input_dim
-        self.initializer_range = initializer_range
+    def __init__(self, input_dim, embeddings_initializer=None, **kwargs):
+        super().__init__(input_dim, embeddings_initializer=embeddings_initializer, **kwargs)
 
     def build(self, input_shape):
         """Creates the table (input_dim, E)."""
-        self.embeddings = self.add_weight(
-            shape=(self.input_dim, input_shape[-1]),
-            initializer=truncated_normal(self.initializer_range),
-            name="embeddings",
-        )
+        self.add_table(input_shape[-1])
 
     def call(self, inputs):
         """Returns `inputs` plus the first row of the table."""
@@ -164,10 +193,20 @@ class SingleSegmentEmbedding(keras.layers.Layer):
         """The output has the shape of the input."""
         return input_shape
 
-    def get_config(self):
-        """Returns the arguments that rebuild this layer."""
-        return {
-            **super().get_config(),
-            "input_dim": self.input_dim,
-            "initializer_range": self.initializer_range,
-        }
+
+def _alpha(hierarchical):
+    """Returns the share of the outer vector, or None if there is none.
+
+    Raises:
+        ConfigError: if the argument is no number between 0 and 1, nor a bool or None.
+    """
+    if hierarchical is None or hierarchical is False:
+        return None
+    if hierarchical is True:
+        return _USUAL_ALPHA
+    if not isinstance(hierarchical, Real) or not 0 < hierarchical < 1:
+        raise ConfigError(
+            f"hierarchical={hierarchical!r}.\n"
+            f"Expected a number between 0 and 1, both excluded, or True for {_USUAL_ALPHA}."
+        )
+    return float(hierarchical)

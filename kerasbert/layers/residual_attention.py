@@ -6,7 +6,7 @@ Shapes: B batch, L length (Q of queries, K of keys), H hidden size, N heads.
 import keras
 
 from kerasbert.layers.attention import MultiHeadAttention
-from kerasbert.layers.composite import ResidualLayer
+from kerasbert.layers.residual import ResidualLayer
 
 
 @keras.saving.register_keras_serializable(package="kerasbert")

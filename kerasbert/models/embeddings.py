@@ -61,7 +61,7 @@ class Embeddings:
             "Embedding-Position",
             input_dim=self.config.max_position_embeddings,
             hierarchical=self.config.hierarchical_position,
-            initializer_range=self.config.initializer_range,
+            embeddings_initializer=self.initializer,
         )
         return position(hidden, positions=self.positions(padding))
 

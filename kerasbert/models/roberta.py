@@ -31,7 +31,7 @@ class RoBERTa(Encoder):
             SingleSegmentEmbedding,
             "Embedding-Segment",
             input_dim=self.config.type_vocab_size,
-            initializer_range=self.config.initializer_range,
+            embeddings_initializer=self.initializer,
         )
         return segment(hidden)
 

@@ -1,0 +1,205 @@
+"""Attention and feed-forward layer in one.
+
+Shapes: B batch, L length of the queries, K of the keys, H hidden size, U units, S key size.
+"""
+
+import keras
+from keras import ops
+
+from kerasbert import activations
+from kerasbert.errors import ConfigError, check_integer
+from kerasbert.layers.composite import CompositeLayer
+from kerasbert.layers.rotary import apply_rotary_position_embeddings
+from kerasbert.layers.scale_offset import ScaleOffset
+from kerasbert.layers.scores import attention_weights, check_normalization
+from kerasbert.layers.tables import is_nested
+
+
+@keras.saving.register_keras_serializable(package="kerasbert")
+class GatedAttentionUnit(CompositeLayer):
+    """Attention with one head, whose output is gated: a whole block in one layer.
+
+    Computes `(u * A v) W`, where `u`, `v` and what queries and keys are made of come from one
+    dense layer. It is the plain layer, without residual connection and normalisation.
+
+    Args:
+        units: width U of gate and values, two times H in the paper.
+        key_size: size S of queries and keys, 128 in the paper.
+        activation: name of the activation of the projections.
+        use_bias: whether the dense layers and the scalings have a bias.
+        normalization: how scores become weights, see `attention_weights`.
+        self_attention: whether queries, keys and values come from one input; otherwise the
+            input is the list of the three.
+        attention_scale: whether scores are divided by the square root of S.
+        attention_dropout: dropout rate of the attention weights, from 0 to 1.
+        kernel_initializer: initializer of the dense kernels, or its name.
+        **kwargs: arguments of `keras.layers.Layer`.
+
+    Call arguments:
+        inputs: float tensor (B, L, H); without `self_attention` the list of queries
+            (B, L, H), keys (B, K, …) and values (B, K, …).
+        attention_mask: optional bool tensor (B, 1, K) or (B, L, K); False keys are not seen.
+            The Keras mask of the keys holds too, if they have one.
+        position_bias: optional sinusoidal vectors (1 or B, L, S), by which queries and keys
+            are rotated; K is L then.
+
+    Returns:
+        Float tensor (B, L, H).
+
+    Raises:
+        ConfigError: if a size is no positive integer, activation or normalisation is unknown,
+            or `inputs` is a list where it should not be, or none where it should.
+
+    Example:
+        >>> GatedAttentionUnit(64, key_size=16)(keras.ops.ones((2, 5, 32))).shape
+        TensorShape([2, 5, 32])
+
+    Source: Hua et al. 2022 (arXiv:2202.10447); https://kexue.fm/archives/8934.
+    """
+
+    def __init__(
+        self,
+        units,
+        key_size,
+        activation="swish",
+        use_bias=True,
+        normalization="squared_relu",
+        self_attention=True,
+        attention_scale=True,
+        attention_dropout=0.0,
+        kernel_initializer="glorot_uniform",
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        check_integer("units", units, minimum=1)
+        check_integer("key_size", key_size, minimum=1)
+        check_normalization(normalization)
+        self.units = units
+        self.key_size = key_size
+        self.activation = activation
+        self.use_bias = use_bias
+        self.normalization = normalization
+        self.self_attention = self_attention
+        self.attention_scale = attention_scale
+        self.attention_dropout = attention_dropout
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self._activation_function = activations.get(activation)
+
+    def build(self, inputs_shape, attention_mask_shape=None, position_bias_shape=None):
+        """Makes and builds the sub-layers for one input (B, L, H), or for three."""
+        self._check_inputs(inputs_shape)
+        if self.self_attention:
+            query_shape = inputs_shape
+            self.i_dense = self._projection("i_dense", 2 * self.units + self.key_size, query_shape)
+            key_shape = (*query_shape[:-1], self.key_size)
+            self.q_scaleoffset = self._scaling("q_scaleoffset", key_shape)
+            self.k_scaleoffset = self._scaling("k_scaleoffset", key_shape)
+        else:
+            query_shape, key_shape, value_shape = inputs_shape
+            self.uq_dense = self._projection("uq_dense", self.units + self.key_size, query_shape)
+            self.k_dense = self._projection("k_dense", self.key_size, key_shape)
+            self.v_dense = self._projection("v_dense", self.units, value_shape)
+        self.dropout = keras.layers.Dropout(
+            self.attention_dropout, name="dropout", dtype=self.dtype_policy
+        )
+        context_shape = (*query_shape[:-1], self.units)
+        self.o_dense = self._dense("o_dense", query_shape[-1], context_shape)
+        self.freeze_sublayers()
+
+    def _projection(self, name, units, input_shape):
+        return self._dense(name, units, input_shape, activation=self._activation_function)
+
+    def _dense(self, name, units, input_shape, **arguments):
+        initializer = self.kernel_initializer
+        if isinstance(initializer, keras.initializers.Initializer):
+            # One object would give kernels of one shape the same numbers.
+            initializer = type(initializer).from_config(initializer.get_config())
+        return self.built_dense(
+            name,
+            units,
+            input_shape,
+            use_bias=self.use_bias,
+            kernel_initializer=initializer,
+            **arguments,
+        )
+
+    def _scaling(self, name, input_shape):
+        layer = ScaleOffset(offset=self.use_bias, name=name, dtype=self.sublayer_dtype(name))
+        layer.build(input_shape)
+        return layer
+
+    def call(self, inputs, attention_mask=None, position_bias=None, mask=None, inputs_mask=None):
+        """Returns the gated context; see the class for shapes.
+
+        `mask` and `inputs_mask` are the Keras mask, which Keras gives under the one name to
+        calls with a single tensor and under the other to calls with several.
+        """
+        self._check_inputs(inputs)
+        gate, query, key, value = self._project(inputs)
+        if position_bias is not None:
+            query, key = apply_rotary_position_embeddings(position_bias, query, key)
+        if self.attention_scale:
+            # Before the product, which in float16 would sooner overflow.
+            query = query * self.key_size**-0.5
+        scores = ops.matmul(query, ops.transpose(key, (0, 2, 1)))  # (B, L, K)
+        keras_mask = inputs_mask if mask is None else mask
+        visible = self._visible(attention_mask, keras_mask)
+        weights = ops.cast(
+            attention_weights(scores, visible, self.normalization), self.compute_dtype
+        )
+        context = ops.matmul(self.dropout(weights), value)  # (B, L, U)
+        return self.o_dense(gate * context)  # (B, L, H)
+
+    def _project(self, inputs):
+        """Returns gate (B, L, U), query (B, L, S), key (B, K, S) and value (B, K, U)."""
+        units = self.units
+        if self.self_attention:
+            gate, value, both = ops.split(self.i_dense(inputs), [units, 2 * units], axis=-1)
+            return gate, self.q_scaleoffset(both), self.k_scaleoffset(both), value
+        query, key, value = inputs
+        gate, query = ops.split(self.uq_dense(query), [units], axis=-1)
+        return gate, query, self.k_dense(key), self.v_dense(value)
+
+    def _visible(self, attention_mask, keras_mask):
+        """Returns the bool mask of both, or None if there is neither."""
+        if not self.self_attention and keras_mask is not None:
+            keras_mask = keras_mask[1]
+        if keras_mask is None:
+            return attention_mask
+        keras_mask = ops.cast(keras_mask, "bool")[:, None]  # (B, 1, K)
+        return keras_mask if attention_mask is None else ops.logical_and(attention_mask, keras_mask)
+
+    def _check_inputs(self, inputs):
+        count = len(inputs) if is_nested(inputs) else 1
+        if count != (1 if self.self_attention else 3) or is_nested(inputs) == self.self_attention:
+            raise ConfigError(
+                f"{self.name}: self_attention={self.self_attention}, called with "
+                f"{'a list of ' if is_nested(inputs) else ''}{count} tensor(s).\n"
+                "Expected one tensor with self_attention=True, otherwise the list "
+                "[queries, keys, values]."
+            )
+
+    def compute_mask(self, inputs, previous_mask=None):
+        """Returns the mask of the queries."""
+        return previous_mask[0] if isinstance(previous_mask, list | tuple) else previous_mask
+
+    def compute_output_shape(
+        self, inputs_shape, attention_mask_shape=None, position_bias_shape=None
+    ):
+        """The output has the shape of the queries."""
+        return tuple(inputs_shape if self.self_attention else inputs_shape[0])
+
+    def get_config(self):
+        """Returns the arguments that rebuild this layer."""
+        return {
+            **super().get_config(),
+            "units": self.units,
+            "key_size": self.key_size,
+            "activation": self.activation,
+            "use_bias": self.use_bias,
+            "normalization": self.normalization,
+            "self_attention": self.self_attention,
+            "attention_scale": self.attention_scale,
+            "attention_dropout": self.attention_dropout,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+        }
