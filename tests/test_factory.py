@@ -136,10 +136,11 @@ def test_keywords_reach_the_layers():
     ).layers
     attention = layers["Transformer-0-MultiHeadSelfAttention"]
     feed_forward = layers["Transformer-0-FeedForward"]
-    assert (attention.rate, attention.attention_rate, feed_forward.rate) == (0.2, 0.4, 0.2)
+    assert (attention.rate, attention.attention_dropout, feed_forward.rate) == (0.2, 0.4, 0.2)
     assert layers["Embedding-Dropout"].rate == 0.2
     assert feed_forward.activation == "relu"
-    assert attention.epsilon == feed_forward.epsilon == layers["Embedding-Norm"].epsilon == 1e-3
+    norms = (attention.norm, feed_forward.norm, layers["Embedding-Norm"])
+    assert [norm.epsilon for norm in norms] == [1e-3] * 3
     assert layers["Embedding-Position"].input_dim == 9
     assert layers["Embedding-Segment"].input_dim == 5
 

@@ -8,7 +8,7 @@ from fixtures import make_arrays, tiny_config
 from harness import refused, to_numpy
 from kerasbert import build_transformer_model, hidden_state, model_report
 from kerasbert.errors import CheckpointError, ConfigError
-from kerasbert.layers import FeedForward, SelfAttention
+from kerasbert.layers import ResidualFeedForward, SelfAttention
 from kerasbert.models import ALBERT, BERT, Encoder
 
 BATCH = [np.array([[2, 7, 9, 3, 0]], "int32"), np.array([[0, 0, 1, 1, 0]], "int32")]
@@ -25,7 +25,7 @@ def names(model):
     return [layer.name for layer in model.layers]
 
 
-def blocks(model, kind=(SelfAttention, FeedForward)):
+def blocks(model, kind=(SelfAttention, ResidualFeedForward)):
     return [layer.name for layer in model.layers if isinstance(layer, kind)]
 
 
@@ -112,7 +112,7 @@ def test_prefix_lets_two_encoders_share_a_model():
 def test_albert_has_one_attention_and_one_feed_forward():
     builder = albert(return_keras_model=False, num_hidden_layers=5)
     attention = [x for x in builder.model.layers if isinstance(x, SelfAttention)]
-    feed_forward = [x for x in builder.model.layers if isinstance(x, FeedForward)]
+    feed_forward = [x for x in builder.model.layers if isinstance(x, ResidualFeedForward)]
     assert (len(attention), len(feed_forward)) == (1, 1)
     assert builder.layers["Transformer-MultiHeadSelfAttention"] is attention[0]
     assert builder.layers["Transformer-FeedForward"] is feed_forward[0]
@@ -158,8 +158,10 @@ def test_groups_and_inner_blocks_are_called_in_googles_order():
 def test_unsharing(options, attention, feed_forward):
     model = albert(**options)
     assert len(blocks(model, SelfAttention)) == attention
-    assert len(blocks(model, FeedForward)) == feed_forward
-    total = sum(calls(x) for x in model.layers if isinstance(x, (SelfAttention, FeedForward)))
+    assert len(blocks(model, ResidualFeedForward)) == feed_forward
+    total = sum(
+        calls(x) for x in model.layers if isinstance(x, (SelfAttention, ResidualFeedForward))
+    )
     assert total == 2 * L
 
 

@@ -76,6 +76,11 @@ class FeedForward(CompositeLayer):
             "output", input_shape[-1], inner_shape, use_bias=self.use_bias
         )
 
+    @property
+    def intermediate(self):
+        """The inner dense layer, the first of them in a gated unit."""
+        return self.intermediates[0]
+
     def call(self, inputs):
         """Returns the transformed hidden state; see the class for shapes."""
         return self.transform(inputs)

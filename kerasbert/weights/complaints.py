@@ -128,8 +128,7 @@ def check_shapes(loader):
         kept = found
         if edge.row.vocab:
             kept = (loader.vocabulary.size(found[0]) if found else 0, *found[1:])
-        expected = tuple(edge.variable.shape)
-        expected = expected[::-1] if edge.row.transpose else expected
+        expected = edge.row.shape_in_file(edge.variable.shape)
         if edge.row.dims.startswith("P ") and loader.fewer_positions and found:
             kept = (min(found[0], expected[0]), *found[1:])
         if kept != expected and edge.name not in seen:

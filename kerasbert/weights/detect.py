@@ -32,19 +32,22 @@ class Match:
         prefix: what stands before every name of the file.
         places: dict from each address found to its (layer, group, inner), None where the
             address does not say.
+        stacks: dict from each address found to "encoder" or "decoder".
         known: the names of the file that the dialect knows.
     """
 
     dialect: Dialect
     prefix: str
     places: dict
+    stacks: dict
     known: frozenset
 
     @property
     def placed_rows(self):
         """Pairs of a row and the place before its names, the outer rows first."""
         outer = [(row, self.prefix) for row in self.dialect.top_rows]
-        return outer + [(row, place) for place in self.places for row in self.dialect.block_rows]
+        blocks = self.dialect.blocks
+        return outer + [(row, at) for at in self.places for row in blocks[self.stacks[at]].rows]
 
 
 def detect(checkpoint, family=None):
@@ -102,19 +105,24 @@ def _match(shapes, dialect, prefix):
     if not all(prefix + name in shapes for name in dialect.required):
         return None
     dialect = dialect.for_names(shapes)
-    block_names = {name for row in dialect.block_rows for name in row.names("")}
-    pattern = dialect.address_pattern(prefix)
     known = {name for row in dialect.top_rows for name in row.names(prefix)} & shapes.keys()
-    places = {}
-    for name in shapes:
-        found = pattern.fullmatch(name)
-        if found and found["rest"] in block_names:
-            known.add(name)
-            place = found.groupdict()
-            places[found["address"]] = tuple(
-                int(place[key]) if place.get(key) else None for key in ("layer", "group", "inner")
-            )
-    return Match(dialect, prefix, places, frozenset(known)) if places else None
+    places, stacks = {}, {}
+    for stack, blocks in dialect.blocks.items():
+        block_names = {name for row in blocks.rows for name in row.names("")}
+        pattern = blocks.pattern(prefix)
+        for name in shapes:
+            found = pattern.fullmatch(name)
+            if found and found["rest"] in block_names:
+                known.add(name)
+                stacks[found["address"]] = stack
+                places[found["address"]] = _position(found.groupdict())
+    return Match(dialect, prefix, places, stacks, frozenset(known)) if places else None
+
+
+def _position(captured):
+    return tuple(
+        int(captured[key]) if captured.get(key) else None for key in ("layer", "group", "inner")
+    )
 
 
 def _unrecognised(checkpoint):

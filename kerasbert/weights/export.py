@@ -154,9 +154,14 @@ def arrays_by_name(found, dialect):
     Raises:
         WeightMismatchError: if two variables with different values have one name.
     """
-    arrays, writers = {}, {}
+    arrays, writers, parts = {}, {}, {}
     for edge in found:
-        array = np.ascontiguousarray(edge.row.convert(to_numpy(edge.variable)))
+        array = np.ascontiguousarray(edge.row.to_file(to_numpy(edge.variable)))
+        if edge.row.part is not None:
+            index, count = edge.row.part
+            pieces = parts.setdefault(edge.name, [None] * count)
+            pieces[index] = array
+            continue
         if edge.name in arrays and arrays[edge.name].tobytes() != array.tobytes():
             raise WeightMismatchError(
                 f"{writers[edge.name]} and {edge.path} differ, but {dialect.title} has one name "
@@ -165,4 +170,5 @@ def arrays_by_name(found, dialect):
             )
         arrays[edge.name] = array
         writers.setdefault(edge.name, edge.path)
-    return arrays
+    joined = {name: np.concatenate(pieces, axis=-1) for name, pieces in parts.items()}
+    return {**arrays, **joined}

@@ -155,21 +155,20 @@ class Loader:
     def _account_for_places(self):
         """Blocks of the file that the model does not have."""
         dialect, config = self.match.dialect, self.view.config
-        expected = {
-            dialect.address.format(layer=depth.layer, group=depth.group, inner=depth.inner)
-            for depth in dialect.depths(config)
-        }
-        foreign = sorted(
-            address
-            for address in self.match.places
-            if address.removeprefix(self.match.prefix) not in expected
-        )
+        expected = dialect.places(config, self.match.prefix)
+        built = self._built_places()
+        foreign = sorted(built - expected)
         beyond = [place for place in foreign if self._is_layer_beyond(place)]
         if foreign != beyond:
             complaints.foreign_places(config, self.match, foreign, self.checkpoint.source)
         self.report.skipped_layers = [
             name for name in sorted(self.match.known) if beyond and name.startswith(tuple(beyond))
         ]
+
+    def _built_places(self):
+        """The places in the file of the stacks that the model has."""
+        stacks = self.view.config.stacks
+        return {place for place, stack in self.match.stacks.items() if stack in stacks}
 
     def _is_layer_beyond(self, place):
         """Whether a block of the file comes after the last layer that was asked for."""
@@ -253,7 +252,7 @@ class Loader:
         array = self.vocabulary.apply(array) if edge.row.vocab else array
         if edge.row.dims.startswith("P ") and self.fewer_positions:
             array = array[: edge.variable.shape[0]]
-        return edge.row.convert(array)
+        return edge.row.from_file(array)
 
     def _check_equal_names(self):
         """Several names may fill one variable only if they hold the same numbers."""

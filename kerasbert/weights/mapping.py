@@ -32,6 +32,7 @@ class Row:
         outside: whether the prefix of the file does not apply to this name.
         tied: whether the file repeats here, under a name of the head, a variable that has a
             name of its own; it is compared when the head is read, and never written.
+        part: (i, n) if our variable is the i-th of n equal parts of the last axis there.
     """
 
     ours: str
@@ -42,6 +43,7 @@ class Row:
     vocab: bool = False
     outside: bool = False
     tied: bool = False
+    part: tuple | None = None
 
     def names(self, place):
         """The names this row may have in a file, full, the one to write first."""
@@ -56,9 +58,22 @@ class Row:
             return names[:1]
         return [name for name in names if name in present] or names[:1]
 
-    def convert(self, array):
-        """Turns an array of the file into ours, or ours into the file's (its own inverse)."""
+    def from_file(self, array):
+        """Turns an array of the file into the value of our variable."""
+        if self.part is not None:
+            index, count = self.part
+            width = array.shape[-1] // count
+            array = array[..., index * width : (index + 1) * width]
         return array.T if self.transpose else array
+
+    def to_file(self, array):
+        """Turns the value of our variable into an array of the file, or into its part of one."""
+        return array.T if self.transpose else array
+
+    def shape_in_file(self, shape):
+        """Returns the shape that a variable of ours has in the file."""
+        shape = tuple(shape)[::-1] if self.transpose else tuple(shape)
+        return shape if self.part is None else (*shape[:-1], shape[-1] * self.part[1])
 
 
 # What the symbols of `Row.dims` are called in a configuration.
@@ -73,6 +88,11 @@ KEY_OF_SYMBOL = {
 
 # The layer whose presence says that the model has a head.
 _HEAD_LAYERS = {"mlm": "MLM-Bias"}
+
+
+def one_stack(address, rows):
+    """The `blocks` of a dialect whose models have an encoder only."""
+    return {"encoder": Blocks(address, rows)}
 
 
 def dense(ours, theirs, dims, head=None):
@@ -92,6 +112,31 @@ def norm(ours, theirs, dims, head=None):
 
 
 @dataclass(frozen=True)
+class Blocks:
+    """How a file names the variables of the blocks of an encoder or a decoder.
+
+    Attributes:
+        address: template of the place of a block, from `layer`, `group`, `inner`, each of
+            which may have a format, as in "layer{layer:02d}/".
+        rows: rows of a block, relative to its place.
+    """
+
+    address: str
+    rows: tuple
+
+    def place(self, prefix, depth):
+        """What the names of the block at a `Depth` begin with."""
+        keys = {"layer": depth.layer, "group": depth.group, "inner": depth.inner}
+        return prefix + self.address.format(**keys)
+
+    def pattern(self, prefix):
+        """A regular expression for a name inside a block; captures the place and the rest."""
+        pattern = re.escape(prefix + self.address)
+        pattern = re.sub(r"\\\{(layer|group|inner)(:\w+)?\\\}", r"(?P<\1>\\d+)", pattern)
+        return re.compile(rf"(?P<address>{pattern})(?P<rest>.+)", re.ASCII)
+
+
+@dataclass(frozen=True)
 class Dialect:
     """How one family of checkpoints names its variables.
 
@@ -101,8 +146,7 @@ class Dialect:
         family: family of the models it holds.
         top_rows: rows outside the blocks.
         required: names that every such file has, and that tell it from its neighbours.
-        address: template of the place of a block, from `layer`, `group`, `inner`.
-        block_rows: rows of a block.
+        blocks: dict from "encoder" and "decoder" to their `Blocks`.
         scopes: beginnings of the names that belong to the encoder itself.
         embedding_order: see `ModelConfig`.
         ln_types: the norm placements that its original code can run.
@@ -120,8 +164,7 @@ class Dialect:
     family: str
     top_rows: tuple
     required: tuple
-    address: str
-    block_rows: tuple
+    blocks: dict
     scopes: tuple
     embedding_order: str = "project_last"
     ln_types: tuple = ("postln",)
@@ -148,18 +191,21 @@ class Dialect:
         rows = (replace(row, theirs=row.theirs.format(task=task)) for row in self.task_rows)
         return replace(self, top_rows=(*self.top_rows, *rows))
 
-    def address_pattern(self, prefix):
-        """A regular expression for a name inside a block; captures the place and the rest."""
-        pattern = re.escape(prefix + self.address)
-        for key in ("layer", "group", "inner"):
-            pattern = pattern.replace(re.escape(f"{{{key}}}"), rf"(?P<{key}>\d+)")
-        return re.compile(rf"(?P<address>{pattern})(?P<rest>.+)", re.ASCII)
-
-    def depths(self, config):
-        """The depths with the groups as the file counts them."""
+    def depths(self, config, stack="encoder"):
+        """The depths of a stack with the groups as the file counts them."""
+        if stack == "decoder":
+            return config.stacks[stack].sharing.depths
         return depth_plan(
             config.num_hidden_layers, config.inner_group_num, config.num_hidden_groups
         )
+
+    def places(self, config, prefix=""):
+        """What the names of every block begin with that a model of this configuration has."""
+        return {
+            self.blocks[stack].place(prefix, depth)
+            for stack in self.blocks.keys() & config.stacks.keys()
+            for depth in self.depths(config, stack)
+        }
 
 
 @dataclass(frozen=True)
@@ -192,16 +238,18 @@ def edges(view, dialect, prefix, config=None, present=None):
         layer_name, _, rest = row.ours.partition("/")
         if view.has_layer(layer_name) and not (row.tied and _skip_tied(row, view, prefix, present)):
             _add(found, view.layer(layer_name), layer_name, rest, row.choose(prefix, present), row)
-    names = {part: view.part_names(part) for part in ("attention", "feed_forward")}
-    for depth in dialect.depths(config or view.config):
-        place = prefix + dialect.address.format(
-            layer=depth.layer, group=depth.group, inner=depth.inner
-        )
-        for row in dialect.block_rows:
-            part, _, rest = row.ours.partition("/")
-            layer_name = names[part][depth.index]
-            layer = _block_layer(view, layer_name)
-            _add(found, layer, layer_name, rest, row.choose(place, present), row)
+    config = config or view.config
+    for stack in view.config.stacks:
+        blocks = dialect.blocks[stack]
+        parts = view.config.stacks[stack].layers
+        names = {part: view.part_names(part, stack=stack) for part in parts}
+        for depth in dialect.depths(config, stack):
+            place = blocks.place(prefix, depth)
+            for row in blocks.rows:
+                part, _, rest = row.ours.partition("/")
+                layer_name = names[part][depth.index]
+                layer = _block_layer(view, layer_name)
+                _add(found, layer, layer_name, rest, row.choose(place, present), row)
     return list(found.values())
 
 

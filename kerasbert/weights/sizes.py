@@ -19,6 +19,15 @@ SMALL_CHINESE = (312, 384)
 CHINESE_VOCABULARY = 21128
 
 
+# What the places of the blocks count: their stack, the column of a place, the key.
+_COUNTED = (
+    ("encoder", 0, "num_hidden_layers"),
+    ("encoder", 1, "num_hidden_groups"),
+    ("encoder", 2, "inner_group_num"),
+    ("decoder", 0, "num_decoder_layers"),
+)
+
+
 @dataclass(frozen=True)
 class Size:
     """A number that a checkpoint shows, and where.
@@ -53,11 +62,11 @@ def sizes_in(checkpoint, match):
         for symbol, length in zip(symbols, shape, strict=True):
             if symbol in KEY_OF_SYMBOL:
                 sizes.setdefault(KEY_OF_SYMBOL[symbol], Size(length, f"{name} is {shape}"))
-    for column, key in enumerate(("num_hidden_layers", "num_hidden_groups", "inner_group_num")):
+    for stack, column, key in _COUNTED:
         numbers = {
             place[column]: address
             for address, place in match.places.items()
-            if place[column] is not None
+            if place[column] is not None and match.stacks[address] == stack
         }
         if numbers:
             sizes[key] = Size(max(numbers) + 1, f"the last is {numbers[max(numbers)]}")

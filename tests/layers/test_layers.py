@@ -36,7 +36,8 @@ from kerasbert.layers import (
     TiedProjection,
     TransformerBlock,
 )
-from kerasbert.layers.composite import CompositeLayer, ResidualLayer
+from kerasbert.layers.composite import CompositeLayer
+from kerasbert.layers.residual import ResidualLayer
 from reference import forward
 
 POLICIES = [
@@ -66,27 +67,36 @@ FEED_FORWARD = {
 }
 X, X_AND_MASK = {"inputs": HIDDEN}, {"inputs": HIDDEN, "attention_mask": MASK}
 KEY_BIAS = ("key/bias",)
+PLACEMENT = {False: "post", True: "pre"}
 
 CASES = [
-    LayerCase("attention", SelfAttention, {"num_heads": 4}, X, ATTENTION, flat=KEY_BIAS),
+    LayerCase("attention", SelfAttention, {"heads": 4}, X, ATTENTION, flat=KEY_BIAS),
     LayerCase(
-        "attention_masked", SelfAttention, {"num_heads": 4}, X_AND_MASK, ATTENTION, flat=KEY_BIAS
+        "attention_masked", SelfAttention, {"heads": 4}, X_AND_MASK, ATTENTION, flat=KEY_BIAS
     ),
     LayerCase(
         "attention_preln",
         SelfAttention,
-        {"num_heads": 2, "norm_first": True, "epsilon": 1e-6, "initializer_range": 0.5},
+        {
+            "heads": 2,
+            "norm": {"placement": "pre", "epsilon": 1e-6},
+            "attention_dropout": 0.1,
+        },
         X_AND_MASK,
         ATTENTION,
         flat=KEY_BIAS,
     ),
     LayerCase(
-        "feed_forward", FeedForward, {"units": INNER, "activation": "gelu_tanh"}, X, FEED_FORWARD
+        "feed_forward",
+        ResidualFeedForward,
+        {"units": INNER, "activation": "gelu_tanh"},
+        X,
+        FEED_FORWARD,
     ),
     LayerCase(
         "feed_forward_preln",
-        FeedForward,
-        {"units": INNER, "activation": "gelu_erf", "norm_first": True},
+        ResidualFeedForward,
+        {"units": INNER, "activation": "gelu_erf", "norm": {"placement": "pre", "epsilon": 1e-6}},
         X,
         FEED_FORWARD,
     ),
@@ -209,7 +219,7 @@ def test_names_that_optimizers_exclude_by(name):
 def test_no_more_than_twelve_arguments(case):
     own = [c for c in case.layer.__mro__ if c.__module__.startswith("kerasbert")]
     names = set().union(*(inspect.signature(cls.__init__).parameters for cls in own))
-    assert len(names - {"self", "args", "kwargs"}) <= 12
+    assert len(names - {"self", "args", "kwargs"} - STATE) <= 12
 
 
 # ---- numbers ---------------------------------------------------------------------------------
@@ -235,7 +245,7 @@ def reference_attention(weights, x, mask, heads, epsilon=1e-12, norm_first=False
 @pytest.mark.parametrize("kind", ["padding", "square", "none"])
 def test_attention_against_numpy(norm_first, heads, kind):
     mask = {"padding": MASK, "square": np.tril(np.ones((B, L, L), bool)), "none": None}[kind]
-    layer = SelfAttention(num_heads=heads, norm_first=norm_first, epsilon=1e-3)
+    layer = SelfAttention(heads=heads, norm={"placement": PLACEMENT[norm_first], "epsilon": 1e-3})
     layer.build((None, None, H))
     fill(layer)
     expected = reference_attention(
@@ -254,7 +264,9 @@ def test_attention_against_numpy(norm_first, heads, kind):
 @pytest.mark.parametrize("norm_first", [False, True])
 @pytest.mark.parametrize("activation", ["gelu_tanh", "gelu_erf", "relu", "swish", "tanh"])
 def test_feed_forward_against_numpy(norm_first, activation):
-    layer = FeedForward(INNER, activation, norm_first=norm_first, epsilon=1e-3)
+    layer = ResidualFeedForward(
+        INNER, activation, norm={"placement": PLACEMENT[norm_first], "epsilon": 1e-3}
+    )
     layer.build((None, None, H))
     v = {
         f"f/{path}": to_numpy(weight).astype("float64")
@@ -271,11 +283,11 @@ def test_feed_forward_against_numpy(norm_first, activation):
 def test_the_default_epsilon_is_googles():
     # A nearly constant row makes any other epsilon visible.
     row = (1.0 + 1e-5 * np.arange(H)).astype("float32")[None, None]
-    layer = FeedForward(INNER, "linear")
+    layer = ResidualFeedForward(INNER, "linear")
     layer.build((None, None, H))
     for weight in (*layer.intermediate.weights, *layer.output_dense.weights):
         weight.assign(ops.zeros(weight.shape))
-    assert layer.epsilon == SelfAttention(2).epsilon == 1e-12
+    assert layer.norm.epsilon == SelfAttention(2).norm_arguments["epsilon"] == 1e-12
     assert to_numpy(layer(row)).std() == pytest.approx(1.0, abs=2e-2)
 
 
@@ -291,7 +303,7 @@ def test_hidden_keys_do_not_matter_and_nothing_is_nan(dtype):
 
 
 def test_attention_dropout_only_in_training():
-    layer = filled("attention", attention_rate=0.5, rate=0.0)
+    layer = filled("attention", attention_dropout=0.5, rate=0.0)
     np.testing.assert_array_equal(to_numpy(layer(HIDDEN)), to_numpy(layer(HIDDEN, training=False)))
     assert np.abs(to_numpy(layer(HIDDEN, training=True)) - to_numpy(layer(HIDDEN))).max() > 0.01
     still = filled("attention")

@@ -5,7 +5,7 @@ table is followed by a second matrix without bias that also serves the masked-LM
 """
 
 from kerasbert.weights.dialects.google import BERT_BLOCK_ROWS, EMBEDDING_ROWS, HEAD_ROWS, SCOPES
-from kerasbert.weights.mapping import Dialect, Row
+from kerasbert.weights.mapping import Dialect, Row, one_stack
 
 _TOP_ROWS = (
     *EMBEDDING_ROWS,
@@ -22,8 +22,7 @@ ALBERT_ZH = Dialect(
     ln_types=("postln", "preln"),
     top_rows=_TOP_ROWS,
     required=_REQUIRED,
-    address="bert/encoder/layer_shared/",
-    block_rows=BERT_BLOCK_ROWS,
+    blocks=one_stack("bert/encoder/layer_shared/", BERT_BLOCK_ROWS),
     scopes=SCOPES,
 )
 
@@ -35,8 +34,7 @@ ALBERT_ZH_UNSHARED = Dialect(
     ln_types=("postln", "preln"),
     top_rows=_TOP_ROWS,
     required=_REQUIRED,
-    address="bert/encoder/layer_{layer}/",
-    block_rows=BERT_BLOCK_ROWS,
+    blocks=one_stack("bert/encoder/layer_{layer}/", BERT_BLOCK_ROWS),
     scopes=SCOPES,
     is_unshared=True,
 )

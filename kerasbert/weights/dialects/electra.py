@@ -7,7 +7,7 @@ BERT's inner names.
 from dataclasses import replace
 
 from kerasbert.weights.dialects.google import BERT_BLOCK_ROWS
-from kerasbert.weights.mapping import Dialect, Row, dense, norm
+from kerasbert.weights.mapping import Dialect, Row, dense, norm, one_stack
 
 
 def _embedding_rows(scope):
@@ -38,8 +38,7 @@ ELECTRA = Dialect(
         ),
     ),
     required=("electra/embeddings/word_embeddings",),
-    address="electra/encoder/layer_{layer}/",
-    block_rows=BERT_BLOCK_ROWS,
+    blocks=one_stack("electra/encoder/layer_{layer}/", BERT_BLOCK_ROWS),
     scopes=("electra/",),
     plain_classifier=True,
     task_rows=(
@@ -58,8 +57,7 @@ ELECTRA_GENERATOR = Dialect(
         *_GENERATOR_HEAD,
     ),
     required=("electra/embeddings/word_embeddings",),
-    address="generator/encoder/layer_{layer}/",
-    block_rows=BERT_BLOCK_ROWS,
+    blocks=one_stack("generator/encoder/layer_{layer}/", BERT_BLOCK_ROWS),
     scopes=("generator/",),
 )
 

@@ -4,7 +4,7 @@ The same names stand in the checkpoints of HFL, of Zhuiyi's BERTs and RoBERTas, 
 the albert_tiny and albert_small "google" releases of albert_zh.
 """
 
-from kerasbert.weights.mapping import Dialect, Row, dense, norm
+from kerasbert.weights.mapping import Dialect, Row, dense, norm, one_stack
 
 
 def _transposed(ours, theirs, dims):
@@ -69,8 +69,7 @@ GOOGLE_BERT = Dialect(
     family="bert",
     top_rows=TOP_ROWS,
     required=("bert/embeddings/word_embeddings",),
-    address="bert/encoder/layer_{layer}/",
-    block_rows=BERT_BLOCK_ROWS,
+    blocks=one_stack("bert/encoder/layer_{layer}/", BERT_BLOCK_ROWS),
     scopes=SCOPES,
 )
 
@@ -80,7 +79,8 @@ GOOGLE_ALBERT = Dialect(
     family="albert",
     top_rows=TOP_ROWS,
     required=("bert/embeddings/word_embeddings",),
-    address="bert/encoder/transformer/group_{group}/inner_group_{inner}/",
-    block_rows=ALBERT_BLOCK_ROWS,
+    blocks=one_stack(
+        "bert/encoder/transformer/group_{group}/inner_group_{inner}/", ALBERT_BLOCK_ROWS
+    ),
     scopes=SCOPES,
 )

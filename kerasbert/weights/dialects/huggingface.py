@@ -5,7 +5,7 @@ called weight and bias, gamma and beta in files of the first years. The base mod
 ("bert.") is absent where the base model was saved alone; heads never have it.
 """
 
-from kerasbert.weights.mapping import Dialect, Row
+from kerasbert.weights.mapping import Dialect, Row, one_stack
 
 BUFFERS = ("position_ids", "token_type_ids")
 
@@ -75,8 +75,7 @@ _SECOND_LAYER = (
 
 def _dialect(name, family, top_rows, **differences):
     settings = {
-        "address": "encoder.layer.{layer}.",
-        "block_rows": _BLOCK,
+        "blocks": one_stack("encoder.layer.{layer}.", _BLOCK),
         "required": ("embeddings.word_embeddings.weight",),
         "scopes": ("embeddings.", "encoder."),
         "prefixes": (f"{name}.", ""),
@@ -145,16 +144,18 @@ ALBERT = _dialect(
         ),
         *_classifiers(),
     ),
-    address="encoder.albert_layer_groups.{group}.albert_layers.{inner}.",
-    block_rows=(
-        *_dense("attention/query", "attention.query", "H H"),
-        *_dense("attention/key", "attention.key", "H H"),
-        *_dense("attention/value", "attention.value", "H H"),
-        *_dense("attention/output", "attention.dense", "H H"),
-        *_norm("attention/norm", "attention.LayerNorm", "H"),
-        *_dense("feed_forward/intermediate", "ffn", "I H"),
-        *_dense("feed_forward/output", "ffn_output", "H I"),
-        *_norm("feed_forward/norm", "full_layer_layer_norm", "H"),
+    blocks=one_stack(
+        "encoder.albert_layer_groups.{group}.albert_layers.{inner}.",
+        (
+            *_dense("attention/query", "attention.query", "H H"),
+            *_dense("attention/key", "attention.key", "H H"),
+            *_dense("attention/value", "attention.value", "H H"),
+            *_dense("attention/output", "attention.dense", "H H"),
+            *_norm("attention/norm", "attention.LayerNorm", "H"),
+            *_dense("feed_forward/intermediate", "ffn", "I H"),
+            *_dense("feed_forward/output", "ffn_output", "H I"),
+            *_norm("feed_forward/norm", "full_layer_layer_norm", "H"),
+        ),
     ),
     forces_projection=True,
 )
@@ -219,16 +220,18 @@ DISTILBERT = _dialect(
             )
         ),
     ),
-    address="transformer.layer.{layer}.",
-    block_rows=(
-        *_dense("attention/query", "attention.q_lin", "H H"),
-        *_dense("attention/key", "attention.k_lin", "H H"),
-        *_dense("attention/value", "attention.v_lin", "H H"),
-        *_dense("attention/output", "attention.out_lin", "H H"),
-        *_norm("attention/norm", "sa_layer_norm", "H"),
-        *_dense("feed_forward/intermediate", "ffn.lin1", "I H"),
-        *_dense("feed_forward/output", "ffn.lin2", "H I"),
-        *_norm("feed_forward/norm", "output_layer_norm", "H"),
+    blocks=one_stack(
+        "transformer.layer.{layer}.",
+        (
+            *_dense("attention/query", "attention.q_lin", "H H"),
+            *_dense("attention/key", "attention.k_lin", "H H"),
+            *_dense("attention/value", "attention.v_lin", "H H"),
+            *_dense("attention/output", "attention.out_lin", "H H"),
+            *_norm("attention/norm", "sa_layer_norm", "H"),
+            *_dense("feed_forward/intermediate", "ffn.lin1", "I H"),
+            *_dense("feed_forward/output", "ffn.lin2", "H I"),
+            *_norm("feed_forward/norm", "output_layer_norm", "H"),
+        ),
     ),
     scopes=("embeddings.", "transformer."),
 )
