@@ -9,7 +9,13 @@ import os
 
 import numpy as np
 
-from kerasbert import activations
+from kerasbert.conventions import (
+    FAMILY_OF_MODEL_TYPE,
+    WITHOUT_SEGMENTS,
+    canonical_activation,
+    family_defaults,
+    in_berts_words,
+)
 from kerasbert.errors import ConfigError, listing
 
 # bert4keras' names for keys of the configuration file.
@@ -20,25 +26,8 @@ ALIASES = {
     "segment_vocab_size": "type_vocab_size",
 }
 
-# Only files written by the transformers library have these; there "gelu" is the erf form.
-_HUGGING_FACE_KEYS = {"architectures", "layer_norm_eps", "model_type", "transformers_version"}
-
-# The only families whose original code means the tanh form by "gelu".
-_TANH_GELU_FAMILIES = ("bert", "albert")
-
 # What transformers writes as model_type, where it is not the name of the family.
 _MODEL_TYPES = {"electra_generator": "electra"}
-
-# DistilBERT's words for BERT's.
-_DISTILBERT_KEYS = {
-    "dim": "hidden_size",
-    "hidden_dim": "intermediate_size",
-    "n_layers": "num_hidden_layers",
-    "n_heads": "num_attention_heads",
-    "activation": "hidden_act",
-    "dropout": "hidden_dropout_prob",
-    "attention_dropout": "attention_probs_dropout_prob",
-}
 
 _SEQUENCES = (list, range, np.ndarray)
 
@@ -57,12 +46,9 @@ _NEUTRAL_VALUES = {
     "is_decoder": (None, False),
     "add_cross_attention": (None, False),
     "pruned_heads": (None, {}),
-    "attention_head_size": (None,),
-    "attention_key_size": (None,),
-    "residual_attention_scores": (None, False),
-    "shared_segment_embeddings": (None, False),
-    "hierarchical_position": (None, False),
-    "custom_position_ids": (None, False),
+    "rotary_value": (None, False),
+    "scale_attn_weights": (None, True),
+    "scale_attn_by_inverse_layer_idx": (None, False),
 }
 
 
@@ -116,8 +102,7 @@ def resolve_aliases(values):
 
     The alias wins over the file's own key: users add it to override the file.
     """
-    if values.get("model_type") == "distilbert":
-        values = {_DISTILBERT_KEYS.get(key, key): value for key, value in values.items()}
+    values = in_berts_words(values)
     resolved = {key: value for key, value in values.items() if key not in ALIASES}
     resolved.update({ALIASES[key]: value for key, value in values.items() if key in ALIASES})
     return resolved
@@ -146,8 +131,9 @@ def fields_of(values, family, source):
         ConfigError: if a required key is missing or one cannot be honoured.
     """
     values = resolve_aliases(values)
+    defaults = family_defaults(family)
     found = listing(sorted(map(str, values.keys() - {"embedding_order", "forces_projection"})))
-    missing = [key for key in _REQUIRED if values.get(key) is None]
+    missing = [key for key in _REQUIRED if values.get(key, defaults.get(key)) is None]
     if missing:
         raise ConfigError(
             f"Missing in {source}: {', '.join(missing)}.\n"
@@ -156,24 +142,16 @@ def fields_of(values, family, source):
             "as keyword arguments."
         )
     _refuse_unsupported(values, family, source)
-    return {**values, **_conventions(values, family)}
-
-
-def from_hugging_face(values):
-    """Whether only the transformers library can have written these keys."""
-    return bool(_HUGGING_FACE_KEYS & values.keys())
+    return {**defaults, **values, **_conventions(values, family)}
 
 
 def _conventions(values, family):
     """The fields whose default or meaning depends on the family and the origin of the file."""
-    tanh = family in _TANH_GELU_FAMILIES and not from_hugging_face(values)
     groups = _or_default(values.get("num_hidden_groups"), 1)
     layers = values.get("unshare_layers")
     fields = {
         "family": family,
-        "hidden_act": activations.canonical_name(
-            values["hidden_act"], gelu="gelu_tanh" if tanh else "gelu_erf"
-        ),
+        "hidden_act": canonical_activation(values["hidden_act"], values, family),
         "embedding_size": _or_default(values.get("embedding_size"), values["hidden_size"]),
         "ln_type": _or_default(values.get("ln_type"), "postln"),
         "num_hidden_groups": groups,
@@ -182,15 +160,16 @@ def _conventions(values, family):
         "unshare_layers": tuple(layers) if isinstance(layers, _SEQUENCES) else layers,
     }
     same_width = fields["embedding_size"] == values["hidden_size"]
-    fields["forces_projection"] = same_width and bool(values.get("forces_projection"))
+    fields["forces_projection"] = bool(same_width) and bool(values.get("forces_projection"))
     for key in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
         fields[key] = _or_default(values.get(key), 0.0)
     if config_style(values) == "albert_zh" and family == "albert":
         fields["embedding_order"] = values.get("embedding_order", "project_first")
     # BERT's own files say nothing of pad_token_id, and its code takes no other id than 0.
     fields["pad_token_id"] = values.get("pad_token_id", 1) if family == "roberta" else 0
-    if family == "distilbert":
+    if family in WITHOUT_SEGMENTS:
         fields["type_vocab_size"] = 0
+    fields["hierarchical_position"] = values.get("hierarchical_position") or None
     return fields
 
 
@@ -200,7 +179,8 @@ def _or_default(value, default):
 
 def _refuse_unsupported(values, family, source):
     model_type = values.get("model_type")
-    if isinstance(model_type, str) and model_type != _MODEL_TYPES.get(family, family):
+    told = FAMILY_OF_MODEL_TYPE.get(model_type, model_type) if model_type else None
+    if isinstance(model_type, str) and told != _MODEL_TYPES.get(family, family):
         raise ConfigError(
             f"{source} says model_type={model_type!r}, but model= asks for the {family} family.\n"
             f"Expected a configuration of the {family} family.\n"

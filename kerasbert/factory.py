@@ -4,7 +4,6 @@ import contextlib
 import warnings
 
 from kerasbert.config_file import read_config
-from kerasbert.errors import ConfigError
 from kerasbert.folders import locate
 from kerasbert.layers.composite import no_initial_values
 from kerasbert.registry import AUTO, find_architecture
@@ -44,7 +43,9 @@ def build_transformer_model(
             "albert_unshared" (a block per depth, initialised from the shared one), "electra"
             (the discriminator), "electra_generator", "distilbert", or a subclass of
             `kerasbert.models.Encoder`.
-        application: "encoder".
+        application: "encoder"; "lm" (each token sees those before it); or "unilm" (a text of
+            segment 0 to read, one of segment 1 to write). The last two have the masked-LM
+            head, which then predicts the next token.
         return_keras_model: False returns the builder, with `.model .inputs .outputs .layers
             .config .hidden_states`.
         config_path: bert4keras' name of `config`.
@@ -104,11 +105,10 @@ def build_transformer_model(
     values, source = read_config(config)
     checkpoint = checkpoint if checkpoint is None else open_checkpoint(checkpoint)
     architecture, chosen = find_architecture(model, values, checkpoint, options)
-    _check_application(application, architecture)
     match = checkpoint and _match(checkpoint, architecture)
     if checkpoint and config is None:
         values, source = _inferred(checkpoint, match, options)
-    request = Request.from_arguments(architecture, values, options, source)
+    request = Request.from_arguments(architecture, values, options, source, application)
     if checkpoint:
         request = request.adapted_to(checkpoint, match)
         _audit(request, checkpoint)
@@ -172,12 +172,3 @@ def _audit(request, checkpoint):
     )
     for finding in doubts:
         warnings.warn(f"{request.source}: {finding}.", stacklevel=3)
-
-
-def _check_application(application, architecture):
-    if application == "encoder":
-        return
-    why = ""
-    if architecture.family == "electra" and application in ("lm", "unilm"):
-        why = " The discriminator of ELECTRA has no masked-LM head to predict tokens with."
-    raise ConfigError(f"application={application!r} is not supported.{why}\nExpected 'encoder'.")

@@ -9,7 +9,8 @@ import keras
 
 from kerasbert.config import ModelConfig, check_real
 from kerasbert.config_file import ALIASES, config_style, resolve_aliases
-from kerasbert.errors import ConfigError, WeightMismatchError, did_you_mean
+from kerasbert.errors import ConfigError, WeightMismatchError, check_integer, did_you_mean
+from kerasbert.layers.masking import APPLICATIONS
 from kerasbert.models.albert import ALBERTUnshared
 from kerasbert.models.options import BuildOptions, check_head
 from kerasbert.weights.detect import Match
@@ -18,17 +19,33 @@ from kerasbert.weights.sizes import sizes_in
 _CONFIG_KEYS = {field.name for field in dataclasses.fields(ModelConfig)} - {
     "family",
     "forces_projection",
+    "stacks_built",
 } | set(ALIASES)
 _BUILD_KEYS = {field.name for field in dataclasses.fields(BuildOptions)} | {"with_sop"}
-_BUILD_KEYS -= {"plain_classifier"}
+_BUILD_KEYS -= {"plain_classifier", "application"}
 _LOAD_DEFAULTS = {"strict": True, "verbose": 1}
 _VOCABULARY_KEYS = {"keep_tokens", "compound_tokens"}
 _OPTIONS = _BUILD_KEYS | _LOAD_DEFAULTS.keys() | _VOCABULARY_KEYS
 # What may stand in the config file too, as in bert4keras. Not dtype: there it tells of the file.
-_FILE_OPTIONS = {"with_pool", "with_nsp", "with_sop", "with_mlm", "num_labels"} | _VOCABULARY_KEYS
+_FILE_OPTIONS = {
+    "with_pool",
+    "with_nsp",
+    "with_sop",
+    "with_mlm",
+    "num_labels",
+    "custom_position_ids",
+} | _VOCABULARY_KEYS
 
 # What files of other styles may leave out, and shapes show.
 _FROM_FILE = ("max_position_embeddings", "type_vocab_size")
+
+_KINDS = {
+    "with_mask_input": bool,
+    "hidden_states": bool,
+    "custom_position_ids": bool,
+    "cross_position_bias": bool,
+    "prefix": str,
+}
 
 _STYLES = {
     "albert_zh": "the early albert_zh (it has ln_type)",
@@ -63,7 +80,7 @@ class Request:
     notes: tuple = ()
 
     @classmethod
-    def from_arguments(cls, architecture, values, options, source):
+    def from_arguments(cls, architecture, values, options, source, application="encoder"):
         """Merges the keys of a config file with keyword arguments, which win.
 
         None means "not given", in either place.
@@ -86,7 +103,11 @@ class Request:
             architecture=architecture,
             source=source,
             config={key: value for key, value in merged.items() if key not in _OPTIONS},
-            build=_one_sentence_head({key: merged[key] for key in _BUILD_KEYS & merged.keys()}),
+            build=_for_application(
+                architecture,
+                application,
+                _one_sentence_head({key: merged[key] for key in _BUILD_KEYS & merged.keys()}),
+            ),
             load=_checked_load(
                 {key: merged.get(key, _LOAD_DEFAULTS[key]) for key in _LOAD_DEFAULTS}
             ),
@@ -143,7 +164,8 @@ class Request:
 
     def model_config(self, vocabulary):
         """Returns the `ModelConfig`, with the vocabulary size that `vocabulary` leaves."""
-        config = ModelConfig.from_dict(self.config, self.architecture.family, self.source)
+        values = {**self.architecture.config_defaults, **self.config}
+        config = ModelConfig.from_dict(values, self.architecture.family, self.source)
         return config.replace(vocab_size=vocabulary.size(config.vocab_size))
 
     def build_options(self, config):
@@ -151,7 +173,7 @@ class Request:
         labels = self.config.get("id2label")
         build = {"num_labels": len(labels) if isinstance(labels, dict) else None, **self.build}
         options = BuildOptions(**build)
-        for key, kind in (("with_mask_input", bool), ("hidden_states", bool), ("prefix", str)):
+        for key, kind in _KINDS.items():
             if not isinstance(getattr(options, key), kind):
                 raise ConfigError(f"{key}={getattr(options, key)!r}.\nExpected a {kind.__name__}.")
         for key in ("name", "prefix"):
@@ -163,7 +185,7 @@ class Request:
         check_real(
             "classifier_dropout", options.classifier_dropout, low=0.0, high=1.0, low_allowed=True
         )
-        _check_length(options.sequence_length, config.max_position_embeddings)
+        _check_length(options.sequence_length, config.position_limit)
         _check_dtype(options.dtype)
         return options
 
@@ -234,6 +256,24 @@ def _one_sentence_head(build):
     return {**build, "with_nsp": nsp or sop}
 
 
+def _for_application(architecture, application, build):
+    """Adds what an application asks for; refuses one that the architecture cannot have."""
+    if application not in APPLICATIONS:
+        raise ConfigError(
+            f"application={application!r}.{did_you_mean(application, APPLICATIONS)}\n"
+            f"Expected one of: {', '.join(APPLICATIONS)}."
+        )
+    if application not in architecture.applications:
+        raise ConfigError(
+            f"application={application!r} is not supported by the {architecture.family} family: "
+            "it has no masked-LM head to predict tokens with.\n"
+            f"Expected one of: {', '.join(architecture.applications)}."
+        )
+    if application != "encoder" and "with_mlm" in architecture.supported_heads:
+        build["with_mlm"] = build.get("with_mlm") or True
+    return {**build, "application": application}
+
+
 def _check_unsharing(architecture, given):
     finer = sorted({"unshare", "unshare_layers"} & given.keys())
     if finer and architecture.family != "albert":
@@ -264,10 +304,14 @@ def _check_depth(from_file, given):
 
 
 def _check_length(length, limit):
-    if length is not None and not (_is_integer(length) and 1 <= length <= limit):
+    if length is None:
+        return
+    if limit is None:
+        check_integer("sequence_length", length, minimum=1)
+    elif not (_is_integer(length) and 1 <= length <= limit):
         raise ConfigError(
-            f"sequence_length={length!r}.\nExpected an integer from 1 to "
-            f"max_position_embeddings={limit}, or None for any length."
+            f"sequence_length={length!r}.\nExpected an integer from 1 to {limit}, the positions "
+            "that max_position_embeddings allows, or None for any length."
         )
 
 

@@ -14,6 +14,7 @@ class ELECTRA(Encoder):
     """
 
     family = "electra"
+    applications = ("encoder",)
     supported_heads = ("with_discriminator", "with_classifier")
 
     def sequence_features(self, hidden):

@@ -3,6 +3,9 @@
 Shapes: B batch, L length, V vocabulary, E embedding size, H hidden size.
 """
 
+from types import MappingProxyType
+
+from kerasbert.errors import ConfigError
 from kerasbert.layers import (
     AttentionMask,
     ResidualFeedForward,
@@ -23,6 +26,9 @@ class Encoder(Embeddings, Heads, Parts):
         config: a `ModelConfig`.
         options: a `BuildOptions`.
 
+    Class attributes: `family`; `config_defaults`, a dict of keys that a configuration may leave
+    out; `applications`, those that the family can have.
+
     Attributes:
         model: the `keras.Model`.
         inputs, outputs: lists of its symbolic tensors.
@@ -33,7 +39,7 @@ class Encoder(Embeddings, Heads, Parts):
     """
 
     family = None
-    stacks_built = ("encoder",)
+    config_defaults = MappingProxyType({})
     applications = ("encoder", "lm", "unilm")
 
     def __init__(self, config, options):
@@ -82,9 +88,15 @@ class Encoder(Embeddings, Heads, Parts):
     def attention_mask(self, padding):
         """Returns the bool mask (B, 1, L) or (B, L, L) that all blocks receive."""
         mask = self.new_layer(AttentionMask, "Attention-Mask", application=self.application)
-        if self.application == "unilm":
-            return mask(padding, segments=self.segments)
-        return mask(padding)
+        if self.application != "unilm":
+            return mask(padding)
+        if self.segments is None:
+            raise ConfigError(
+                "application='unilm', but the model has no segment input.\n"
+                "Expected segments: they tell the text to read from the text to write.\n"
+                "Leave type_vocab_size (segment_vocab_size) at 2, or choose another model."
+            )
+        return mask(padding, segments=self.segments)
 
     @property
     def application(self):

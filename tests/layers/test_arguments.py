@@ -5,14 +5,14 @@ import pytest
 
 from harness import refused
 from kerasbert.errors import ConfigError
-from kerasbert.layers import Embedding, FeedForward, PositionEmbedding, SelfAttention
+from kerasbert.layers import Embedding, PositionEmbedding, ResidualFeedForward, SelfAttention
 
 H, INNER = 32, 64
 
 
 @pytest.mark.parametrize("heads", [3, 0, -4, 64, 2.0, "4", None])
 def test_wrong_number_of_heads(heads):
-    with refused(ConfigError, "num_heads", repr(heads)):
+    with refused(ConfigError, "heads", repr(heads)):
         SelfAttention(heads).build((None, None, H))
 
 
@@ -20,24 +20,24 @@ def test_wrong_number_of_heads(heads):
 def test_wrong_units(value):
     # Keras' own sentence will do where it names argument and value.
     with pytest.raises(ValueError, match=f"units.*{value}"):
-        FeedForward(value, "relu").build((None, None, H))
+        ResidualFeedForward(value, "relu").build((None, None, H))
 
 
 @pytest.mark.parametrize("value", [-0.1, 1.5])
 def test_wrong_rates(value):
     with pytest.raises(ValueError, match=f"rate.*{value}"):
-        FeedForward(INNER, "relu", rate=value).build((None, None, H))
+        ResidualFeedForward(INNER, "relu", rate=value).build((None, None, H))
     with pytest.raises(ValueError, match=f"rate.*{value}"):
-        SelfAttention(4, attention_rate=value).build((None, None, H))
+        SelfAttention(4, attention_dropout=value).build((None, None, H))
 
 
 def test_wrong_activation():
     with refused(ConfigError, "gelu_tanh", "gelu_erf"):
-        FeedForward(INNER, "gelu")
+        ResidualFeedForward(INNER, "gelu")
     with refused(ConfigError, "'relo'", "relu"):
-        FeedForward(INNER, "relo")
+        ResidualFeedForward(INNER, "relo")
     with refused(ConfigError, "7"):
-        FeedForward(INNER, 7)
+        ResidualFeedForward(INNER, 7)
 
 
 def test_wrong_mode():
