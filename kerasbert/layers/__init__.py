@@ -5,12 +5,16 @@ from kerasbert.layers.block import TransformerBlock
 from kerasbert.layers.embeddings import Embedding, TiedProjection
 from kerasbert.layers.feed_forward import FeedForward, ResidualFeedForward
 from kerasbert.layers.heads import BiasAdd, FirstToken, TakeFeature
-from kerasbert.layers.masking import AttentionMask, PaddingMask
+from kerasbert.layers.masking import AttentionMask, PaddingMask, VectorMask, ZeroPadding
 from kerasbert.layers.normalization import LayerNormalization
 from kerasbert.layers.positions import (
     PositionEmbedding,
     PositionsOfTokens,
     SingleSegmentEmbedding,
+)
+from kerasbert.layers.relative_positions import (
+    RelativePositionEmbedding,
+    RelativePositionEmbeddingT5,
 )
 from kerasbert.layers.residual_attention import CrossAttention, SelfAttention
 from kerasbert.layers.scale_offset import ScaleOffset
@@ -34,4 +38,6 @@ __all__ = [
     "TakeFeature",
     "TiedProjection",
     "TransformerBlock",
+    "VectorMask",
+    "ZeroPadding",
 ]

@@ -93,6 +93,8 @@ class PaddingMask(keras.layers.Layer):
 
     Args:
         pad_token_id: the id of padding.
+        starts_with_padding: whether the first token is real although it has that id, as the
+            one with which T5's decoder starts.
         **kwargs: arguments of `keras.layers.Layer`.
 
     Call arguments:
@@ -106,13 +108,17 @@ class PaddingMask(keras.layers.Layer):
         [[1, 1, 0]]
     """
 
-    def __init__(self, pad_token_id, **kwargs):
+    def __init__(self, pad_token_id, starts_with_padding=False, **kwargs):
         super().__init__(**kwargs)
         self.pad_token_id = pad_token_id
+        self.starts_with_padding = starts_with_padding
 
     def call(self, inputs):
         """Returns the padding mask of a batch."""
-        return ops.cast(ops.not_equal(inputs, self.pad_token_id), "int32")
+        real = ops.not_equal(inputs, self.pad_token_id)
+        if self.starts_with_padding:
+            real = ops.logical_or(real, ops.arange(ops.shape(inputs)[1]) == 0)
+        return ops.cast(real, "int32")
 
     def compute_output_spec(self, inputs):
         """Returns the symbolic mask for `inputs`."""
@@ -120,4 +126,65 @@ class PaddingMask(keras.layers.Layer):
 
     def get_config(self):
         """Returns the arguments that rebuild this layer."""
-        return {**super().get_config(), "pad_token_id": self.pad_token_id}
+        return {
+            **super().get_config(),
+            "pad_token_id": self.pad_token_id,
+            "starts_with_padding": self.starts_with_padding,
+        }
+
+
+@keras.saving.register_keras_serializable(package="kerasbert")
+class VectorMask(keras.layers.Layer):
+    """Marks the vectors of a sequence that are not all zeros.
+
+    T5's encoder gives zeros at padding, by which a decoder that is a model of its own finds it.
+
+    Call arguments:
+        inputs: float tensor (B, L, H).
+
+    Returns:
+        Int tensor (B, L), 1 at real vectors and 0 at zeros.
+
+    Example:
+        >>> VectorMask()(keras.ops.array([[[0.5, 0.0], [0.0, 0.0]]])).numpy().tolist()
+        [[1, 0]]
+    """
+
+    def call(self, inputs):
+        """Returns the padding mask of a batch."""
+        return ops.cast(ops.any(ops.not_equal(inputs, 0), axis=-1), "int32")
+
+    def compute_output_spec(self, inputs):
+        """Returns the symbolic mask for `inputs`."""
+        return keras.KerasTensor(inputs.shape[:-1], dtype="int32")
+
+
+@keras.saving.register_keras_serializable(package="kerasbert")
+class ZeroPadding(keras.layers.Layer):
+    """Sets the vectors of padding to zero, and keeps the Keras mask.
+
+    Call arguments:
+        inputs: float tensor (B, L, H).
+        padding: int tensor (B, L), zero at padding.
+
+    Returns:
+        Float tensor (B, L, H).
+
+    Example:
+        >>> hidden = keras.ops.ones((1, 2, 1))
+        >>> ZeroPadding()(hidden, padding=keras.ops.array([[7, 0]])).numpy().tolist()
+        [[[1.0], [0.0]]]
+    """
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+
+    def call(self, inputs, padding):
+        """Returns the hidden state without padding."""
+        real = ops.cast(ops.not_equal(padding, 0), inputs.dtype)
+        return inputs * ops.expand_dims(real, axis=-1)
+
+    def compute_output_shape(self, inputs_shape, padding_shape=None):
+        """The output has the shape of the input."""
+        return inputs_shape

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from kerasbert.errors import ConfigError
 from kerasbert.layers import (
     AttentionMask,
+    CrossAttention,
     ResidualFeedForward,
     SelfAttention,
     TransformerBlock,
@@ -27,7 +28,8 @@ class Encoder(Embeddings, Heads, Parts):
         options: a `BuildOptions`.
 
     Class attributes: `family`; `config_defaults`, a dict of keys that a configuration may leave
-    out; `applications`, those that the family can have.
+    out; `applications`, those that the family can have; `use_bias`, whether the dense layers of
+    the blocks have a bias.
 
     Attributes:
         model: the `keras.Model`.
@@ -41,6 +43,7 @@ class Encoder(Embeddings, Heads, Parts):
     family = None
     config_defaults = MappingProxyType({})
     applications = ("encoder", "lm", "unilm")
+    use_bias = True
 
     def __init__(self, config, options):
         self.refuse_other_heads(options)
@@ -118,11 +121,15 @@ class Encoder(Embeddings, Heads, Parts):
             states.append(hidden)
         return states
 
-    def make_blocks(self):
+    def make_blocks(self, stack="encoder"):
         """Returns the block of every depth; depths that share one get the same object."""
-        parts = self.config.stacks["encoder"].layers
-        names = {part: self.config.sharing.names(part) for part in parts}
-        makers = {"attention": self.make_attention, "feed_forward": self.make_feed_forward}
+        plan = self.config.stacks[stack]
+        makers = {
+            "attention": self.make_attention,
+            "cross_attention": self.make_cross_attention,
+            "feed_forward": self.make_feed_forward,
+        }
+        names = {part: [plan.prefix + n for n in plan.sharing.names(part)] for part in plan.layers}
         made = {part: {n: makers[part](n) for n in dict.fromkeys(names[part])} for part in names}
         blocks = {}
         for chosen in zip(*names.values(), strict=True):
@@ -132,17 +139,30 @@ class Encoder(Embeddings, Heads, Parts):
 
     def make_attention(self, block_name):
         """Returns the attention layer of a block."""
-        config = self.config
         return self.layer(
             SelfAttention,
             f"{block_name}-MultiHeadSelfAttention",
-            heads=config.num_attention_heads,
-            head_size=config.attention_head_size,
-            key_size=config.attention_key_size,
-            attention_dropout=config.attention_probs_dropout_prob,
-            return_attention_scores=config.residual_attention_scores,
-            **self.residual_arguments(),
+            return_attention_scores=self.config.residual_attention_scores,
+            **self.attention_arguments(),
         )
+
+    def make_cross_attention(self, block_name):
+        """Returns the layer of a decoder's block that attends to the encoder."""
+        return self.layer(
+            CrossAttention, f"{block_name}-MultiHeadCrossAttention", **self.attention_arguments()
+        )
+
+    def attention_arguments(self):
+        """Returns what the attention layers of all blocks have in common."""
+        config = self.config
+        return {
+            "heads": config.num_attention_heads,
+            "head_size": config.attention_head_size,
+            "key_size": config.attention_key_size,
+            "attention_dropout": config.attention_probs_dropout_prob,
+            "use_bias": self.use_bias,
+            **self.residual_arguments(),
+        }
 
     def make_feed_forward(self, block_name):
         """Returns the feed-forward layer of a block."""
@@ -151,6 +171,7 @@ class Encoder(Embeddings, Heads, Parts):
             f"{block_name}-FeedForward",
             units=self.config.intermediate_size,
             activation=self.config.hidden_act,
+            use_bias=self.use_bias,
             **self.residual_arguments(),
         )
 
