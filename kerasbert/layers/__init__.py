@@ -4,8 +4,11 @@ from kerasbert.layers.attention import SelfAttention
 from kerasbert.layers.block import TransformerBlock
 from kerasbert.layers.embeddings import Embedding, TiedProjection
 from kerasbert.layers.feed_forward import FeedForward
+from kerasbert.layers.global_pointer import EfficientGlobalPointer, GlobalPointer
 from kerasbert.layers.heads import BiasAdd, FirstToken, TakeFeature
+from kerasbert.layers.loss import Loss
 from kerasbert.layers.masking import AttentionMask, PaddingMask
+from kerasbert.layers.pooling import GlobalAveragePooling1D, GlobalMaxPooling1D
 from kerasbert.layers.positions import (
     PositionEmbedding,
     PositionsOfTokens,
@@ -16,9 +19,14 @@ from kerasbert.layers.scale_offset import ScaleOffset
 __all__ = [
     "AttentionMask",
     "BiasAdd",
+    "EfficientGlobalPointer",
     "Embedding",
     "FeedForward",
     "FirstToken",
+    "GlobalAveragePooling1D",
+    "GlobalMaxPooling1D",
+    "GlobalPointer",
+    "Loss",
     "PaddingMask",
     "PositionEmbedding",
     "PositionsOfTokens",
