@@ -5,8 +5,11 @@ from kerasbert.layers.block import TransformerBlock
 from kerasbert.layers.embeddings import Embedding, TiedProjection
 from kerasbert.layers.feed_forward import FeedForward
 from kerasbert.layers.gated_attention import GatedAttentionUnit
+from kerasbert.layers.global_pointer import EfficientGlobalPointer, GlobalPointer
 from kerasbert.layers.heads import BiasAdd, FirstToken, TakeFeature
+from kerasbert.layers.loss import Loss
 from kerasbert.layers.masking import AttentionMask, PaddingMask
+from kerasbert.layers.pooling import GlobalAveragePooling1D, GlobalMaxPooling1D
 from kerasbert.layers.positions import (
     PositionEmbedding,
     PositionsOfTokens,
@@ -17,15 +20,20 @@ from kerasbert.layers.relative_positions import (
     RelativePositionEmbeddingT5,
 )
 from kerasbert.layers.scale_offset import ScaleOffset
-from kerasbert.layers.sinusoidal import Sinusoidal, SinusoidalPositionEmbedding
+from kerasbert.layers.sinusoidal import SinusoidalPositionEmbedding
 
 __all__ = [
     "AttentionMask",
     "BiasAdd",
+    "EfficientGlobalPointer",
     "Embedding",
     "FeedForward",
     "FirstToken",
     "GatedAttentionUnit",
+    "GlobalAveragePooling1D",
+    "GlobalMaxPooling1D",
+    "GlobalPointer",
+    "Loss",
     "PaddingMask",
     "PositionEmbedding",
     "PositionsOfTokens",
@@ -34,7 +42,6 @@ __all__ = [
     "ScaleOffset",
     "SelfAttention",
     "SingleSegmentEmbedding",
-    "Sinusoidal",
     "SinusoidalPositionEmbedding",
     "TakeFeature",
     "TiedProjection",

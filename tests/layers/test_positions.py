@@ -29,10 +29,10 @@ from kerasbert.layers import (
     RelativePositionEmbedding,
     RelativePositionEmbeddingT5,
     SingleSegmentEmbedding,
-    Sinusoidal,
     SinusoidalPositionEmbedding,
 )
 from kerasbert.layers.composite import TruncatedNormal
+from kerasbert.layers.sinusoidal import Sinusoidal
 
 B, L, K, E, D, ROWS = 3, 7, 4, 8, 6, 4
 RNG = np.random.default_rng(23)
