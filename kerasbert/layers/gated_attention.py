@@ -170,11 +170,10 @@ class GatedAttentionUnit(CompositeLayer):
         return keras_mask if attention_mask is None else ops.logical_and(attention_mask, keras_mask)
 
     def _check_inputs(self, inputs):
-        count = len(inputs) if is_nested(inputs) else 1
-        if count != (1 if self.self_attention else 3) or is_nested(inputs) == self.self_attention:
+        found = f"a list of {len(inputs)}" if is_nested(inputs) else "one tensor"
+        if found != ("one tensor" if self.self_attention else "a list of 3"):
             raise ConfigError(
-                f"{self.name}: self_attention={self.self_attention}, called with "
-                f"{'a list of ' if is_nested(inputs) else ''}{count} tensor(s).\n"
+                f"{self.name}: self_attention={self.self_attention}, called with {found}.\n"
                 "Expected one tensor with self_attention=True, otherwise the list "
                 "[queries, keys, values]."
             )
