@@ -5,6 +5,7 @@ from kerasbert.models.albert import ALBERT, ALBERTUnshared
 from kerasbert.models.bert import BERT
 from kerasbert.models.electra import ELECTRA, ELECTRAGenerator
 from kerasbert.models.encoder import Encoder
+from kerasbert.models.gpt import GPT, GPT2, GPT2ML
 from kerasbert.models.roberta import DistilBERT, RoBERTa
 from kerasbert.weights.audit import audit
 from kerasbert.weights.detect import best_matches, detect, matches_in
@@ -21,6 +22,9 @@ MODELS = {
     "electra": ELECTRA,
     "electra_generator": ELECTRAGenerator,
     "distilbert": DistilBERT,
+    "gpt": GPT,
+    "gpt2": GPT2,
+    "gpt2_ml": GPT2ML,
 }
 _OF_FAMILY = {**MODELS, "roberta": RoBERTa}
 
@@ -30,6 +34,7 @@ _TELLING_KEYS = {
     "inner_group_num": "albert",
     "ln_type": "albert",
     "n_layers": "distilbert",
+    "n_embd": "gpt2",
 }
 
 

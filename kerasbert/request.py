@@ -12,7 +12,7 @@ from kerasbert.config_file import ALIASES, config_style, resolve_aliases
 from kerasbert.errors import ConfigError, WeightMismatchError, check_integer, did_you_mean
 from kerasbert.layers.masking import APPLICATIONS
 from kerasbert.models.albert import ALBERTUnshared
-from kerasbert.models.options import BuildOptions, check_head
+from kerasbert.models.options import BuildOptions, check_head, refuse_language_model
 from kerasbert.weights.detect import Match
 from kerasbert.weights.sizes import sizes_in
 
@@ -90,6 +90,7 @@ class Request:
         """
         given = {name: value for name, value in options.items() if value is not None}
         _check_unsharing(architecture, given)
+        refuse_language_model(given, architecture)
         from_file = {
             key: value
             for key, value in resolve_aliases(values).items()

@@ -4,6 +4,7 @@ from kerasbert.models.albert import ALBERT, ALBERTUnshared
 from kerasbert.models.bert import BERT
 from kerasbert.models.electra import ELECTRA, ELECTRAGenerator
 from kerasbert.models.encoder import Encoder
+from kerasbert.models.gpt import GPT, GPT2, GPT2ML
 from kerasbert.models.roberta import DistilBERT, RoBERTa
 from kerasbert.models.view import hidden_state
 
@@ -11,6 +12,9 @@ __all__ = [
     "ALBERT",
     "BERT",
     "ELECTRA",
+    "GPT",
+    "GPT2",
+    "GPT2ML",
     "ALBERTUnshared",
     "DistilBERT",
     "ELECTRAGenerator",

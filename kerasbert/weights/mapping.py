@@ -25,7 +25,7 @@ class Row:
             is written; several must hold equal values); in block rows relative to the address.
         dims: the shape there in symbols (V vocabulary, E embedding, H hidden, I inner, P
             positions, T segment types, W width of norm and tables, 2), such as "V E".
-        head: None for the encoder itself, else "pooler", "nsp", "mlm", "discriminator" or
+        head: None for the encoder itself, else "pooler", "nsp", "mlm", "lm", "discriminator" or
             "classifier".
         transpose: whether the array there is our array transposed.
         vocab: whether the first axis runs over the vocabulary.
@@ -87,7 +87,7 @@ KEY_OF_SYMBOL = {
 }
 
 # The layer whose presence says that the model has a head.
-_HEAD_LAYERS = {"mlm": "MLM-Bias"}
+_HEAD_LAYERS = {"mlm": "MLM-Bias", "lm": "LM-Activation"}
 
 
 def one_stack(address, rows):

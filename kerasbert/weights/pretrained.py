@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from kerasbert.conventions import WORDS
 from kerasbert.errors import CheckpointError, KerasbertError, WeightMismatchError
 from kerasbert.models.view import find_encoder
 from kerasbert.weights.checkpoints.replacement import Replacement
@@ -34,6 +35,7 @@ _CLASS_STEM = {
     "electra": "Electra",
     "electra_generator": "Electra",
     "distilbert": "DistilBert",
+    "gpt2": "GPT2",
 }
 
 # For each head, the layer that shows that the model has it, and the class for it there. The
@@ -45,20 +47,14 @@ _CLASS_OF_LAYER = (
     ("Span-Classifier", "ForQuestionAnswering"),
     ("Discriminator-Prediction", "ForPreTraining"),
     ("MLM-Bias", "ForMaskedLM"),
+    ("LM-Activation", "LMHeadModel"),
     ("NSP-Proba", "ForNextSentencePrediction"),
 )
 
 _ACTIVATION_NAMES = {"gelu_tanh": "gelu_new", "gelu_erf": "gelu", "swish": "silu"}
 
-_DISTILBERT_WORDS = {
-    "hidden_size": "dim",
-    "intermediate_size": "hidden_dim",
-    "num_hidden_layers": "n_layers",
-    "num_attention_heads": "n_heads",
-    "hidden_act": "activation",
-    "hidden_dropout_prob": "dropout",
-    "attention_probs_dropout_prob": "attention_dropout",
-}
+# The end of a text in OpenAI's vocabulary, which transformers takes for that of any GPT-2.
+_END_OF_TEXT = 50256
 
 
 def save_pretrained(model, folder, tokenizer=None, verbose=1):
@@ -104,7 +100,7 @@ def write_pretrained(model, folder, tokenizer=None):
     """Does what `save_pretrained` does, and returns what was `Written`."""
     view = find_encoder(model)
     config = config_of_file(view.config)
-    dialect = _DIALECTS[config.family]
+    dialect = _dialect_for(config)
     _refuse_other_architectures(model, config, dialect)
     refuse_other_classifier(model, view, dialect)
     _check_vocabulary(tokenizer, config)
@@ -118,6 +114,16 @@ def write_pretrained(model, folder, tokenizer=None):
     values = _config_values(config, _CLASS_STEM[config.family] + kind, view)
     _write(folder, arrays, values, {} if tokenizer is None else tokenizer.hugging_face_files())
     return Written(dialect.title, len(found), left_out)
+
+
+def _dialect_for(config):
+    if config.family not in _DIALECTS:
+        raise WeightMismatchError(
+            f"transformers has no model of the {config.family} family.\n"
+            f"Expected one of: {', '.join(_DIALECTS)}.\n"
+            "Use save_weights_as_checkpoint or model.save instead."
+        )
+    return _DIALECTS[config.family]
 
 
 def _warn_of_old_vocabulary(folder):
@@ -216,9 +222,12 @@ def _config_values(config, class_name, view):
             labels = range(view.layer(name).units)
             values["id2label"] = {str(index): f"LABEL_{index}" for index in labels}
             values["label2id"] = {f"LABEL_{index}": index for index in labels}
-    if config.family == "distilbert":
-        values = {_DISTILBERT_WORDS.get(key, key): value for key, value in values.items()}
-    return values
+    if config.family == "gpt2":
+        values["embd_pdrop"] = config.hidden_dropout_prob
+        if config.vocab_size <= _END_OF_TEXT:
+            values |= {"bos_token_id": None, "eos_token_id": None}
+    theirs = {ours: word for word, ours in WORDS.get(config.family, {}).items()}
+    return {theirs.get(key, key): value for key, value in values.items()}
 
 
 def _write(folder, arrays, values, vocabulary):

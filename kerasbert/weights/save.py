@@ -3,6 +3,7 @@
 import json
 import os
 
+from kerasbert.conventions import canonical_activation, family_defaults
 from kerasbert.errors import CheckpointError, WeightMismatchError
 from kerasbert.models.view import find_encoder
 from kerasbert.weights.checkpoints import write_checkpoint
@@ -13,6 +14,7 @@ from kerasbert.weights.dialects import (
     ELECTRA_GENERATOR_UNTIED,
     GOOGLE_ALBERT,
     GOOGLE_BERT,
+    gpt,
 )
 from kerasbert.weights.export import (
     Written,
@@ -34,6 +36,7 @@ _DIALECT_OF_FAMILY = {
     "albert": GOOGLE_ALBERT,
     "electra": ELECTRA,
     "electra_generator": ELECTRA_GENERATOR_UNTIED,
+    **{dialect.family: dialect for dialect in gpt.ALL},
 }
 
 
@@ -91,7 +94,7 @@ def write_original(model, prefix, config_path):
         model,
         dialect,
         ("ln_type", config.ln_type, dialect.ln_types),
-        ("layer_norm_eps", config.layer_norm_eps, (1e-12,)),
+        ("layer_norm_eps", config.layer_norm_eps, (_epsilon(config),)),
         ("forces_projection", config.forces_projection, (False,)),
     )
     refuse_other_classifier(model, view, dialect)
@@ -102,6 +105,11 @@ def write_original(model, prefix, config_path):
     arrays = {**tables, **arrays_by_name(found, dialect)}
     write_checkpoint(prefix, arrays, texts={config_path: text})
     return Written(dialect.title, len(found), left_out)
+
+
+def _epsilon(config):
+    """The epsilon of the layer norms in the original code."""
+    return family_defaults(config.family)["layer_norm_eps"]
 
 
 def _dialect_for(config):
@@ -117,7 +125,7 @@ def _dialect_for(config):
 
 def _keys_of_file(config):
     """The keys that the original code reads, and ours for what it cannot express."""
-    gelu = "gelu_tanh" if config.family in ("bert", "albert") else "gelu_erf"
+    gelu = canonical_activation("gelu", {}, config.family)
     keys = {
         "vocab_size": config.vocab_size,
         "hidden_size": config.hidden_size,
@@ -136,6 +144,8 @@ def _keys_of_file(config):
         keys["embedding_size"] = config.embedding_size
     if config.projects_first:
         keys["ln_type"] = config.ln_type
+    elif config.family == "gpt2" and config.pad_token_id != 0:
+        keys["pad_token_id"] = -1 if config.pad_token_id is None else config.pad_token_id
     elif config.family == "albert":
         keys["num_hidden_groups"] = config.num_hidden_groups
         keys["inner_group_num"] = config.inner_group_num
