@@ -20,6 +20,7 @@ MODELS_OF_FAMILY = {
     "electra_generator": "model='electra_generator'",
     "roberta": "model='roberta'",
     "distilbert": "model='distilbert'",
+    "t5": "model='t5'",
 }
 
 
