@@ -30,6 +30,7 @@ _SWITCHES = (
     "residual_attention_scores",
     "shared_segment_embeddings",
     "tie_word_embeddings",
+    "scale_decoder_outputs",
 )
 
 # Share of the coarse position in bert4keras.
@@ -101,6 +102,8 @@ class ModelConfig:
         num_decoder_layers: layers of the decoder, if the model has one.
         relative_attention_num_buckets, relative_attention_max_distance: of T5's position bias.
         tie_word_embeddings: whether T5's head is the token table.
+        scale_decoder_outputs: whether T5's decoder is divided by the root of hidden_size.
+        layout: name of the table of names, where checkpoints of the family have several.
 
     Raises:
         ConfigError: on values that are missing, of the wrong type or contradictory.
@@ -146,6 +149,8 @@ class ModelConfig:
     relative_attention_num_buckets: int = 32
     relative_attention_max_distance: int = 128
     tie_word_embeddings: bool = True
+    scale_decoder_outputs: bool = False
+    layout: str | None = None
 
     def __post_init__(self):
         self._fill_in_sizes()

@@ -76,17 +76,31 @@ def in_berts_words(values):
     values = {words.get(key, key): value for key, value in values.items()}
     if kind == "gpt2" and values.get("intermediate_size") is None and "hidden_size" in values:
         values["intermediate_size"] = 4 * values["hidden_size"]
-    if words is _T5_WORDS and isinstance(values.get("feed_forward_proj"), str):
+    return _with_t5s_meanings(values, kind) if words is _T5_WORDS else values
+
+
+def _with_t5s_meanings(values, kind):
+    if isinstance(values.get("feed_forward_proj"), str):
         # "gated-gelu" is the tanh form there, whatever "gelu" is elsewhere.
         gate, _, name = values["feed_forward_proj"].rpartition("-")
         name = "gelu_new" if (gate, name) == ("gated", "gelu") else name
         values.setdefault("hidden_act", [name, "linear"] if gate == "gated" else name)
+    # Before version 5 transformers took this key to tell T5 1.1, which does not scale, from 1.0.
+    scales = kind == "t5" and values.get("tie_word_embeddings") is not False
+    values.setdefault("scale_decoder_outputs", scales)
+    if "hidden_dropout_prob" in values:
+        values.setdefault("attention_probs_dropout_prob", values["hidden_dropout_prob"])
     return values
+
+
+def epsilon_of(family):
+    """Returns what the original code of a family adds to variances."""
+    return _EPSILONS.get(family, 1e-12)
 
 
 def family_defaults(family):
     """Returns the keys that a configuration may leave out, as the family's code has them."""
-    defaults = {"layer_norm_eps": _EPSILONS.get(family, 1e-12)}
+    defaults = {"layer_norm_eps": epsilon_of(family)}
     if family == "gau_alpha":
         defaults["num_attention_heads"] = 1
     return defaults
@@ -108,6 +122,11 @@ def pad_token_id(values, family):
     return None if given in (-1, values.get("eos_token_id")) else given
 
 
+def native_gelu(family):
+    """Returns our name of what the original code of a family calls "gelu"."""
+    return "gelu_tanh" if family in _TANH_GELU_FAMILIES else "gelu_erf"
+
+
 def canonical_activation(value, values, family):
     """Returns our names of an activation, or a tuple of them for a gated layer.
 
@@ -119,8 +138,7 @@ def canonical_activation(value, values, family):
     Raises:
         ConfigError: if a name is unknown.
     """
-    tanh = family in _TANH_GELU_FAMILIES and not from_hugging_face(values)
-    gelu = "gelu_tanh" if tanh else "gelu_erf"
+    gelu = "gelu_erf" if from_hugging_face(values) else native_gelu(family)
     if isinstance(value, list | tuple):
         return tuple(activations.canonical_name(name, gelu=gelu) for name in value)
     return activations.canonical_name(value, gelu=gelu)

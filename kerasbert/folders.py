@@ -6,6 +6,9 @@ from pathlib import Path
 
 from kerasbert.errors import ConfigError, listing
 
+# What the configurations of the families call their sizes.
+_TELLING = {"hidden_size", "n_layers", "n_embd", "d_model"}
+
 _HUGGING_FACE_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".json")
 
 
@@ -83,4 +86,4 @@ def _is_config(path):
         values = json.loads(path.read_text("utf-8-sig"))
     except (OSError, ValueError, RecursionError):
         return False
-    return isinstance(values, dict) and bool({"hidden_size", "n_layers"} & values.keys())
+    return isinstance(values, dict) and bool(_TELLING & values.keys())

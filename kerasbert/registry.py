@@ -1,5 +1,6 @@
 """The models by their names, and which of them `model="auto"` means."""
 
+from kerasbert.conventions import FAMILY_OF_MODEL_TYPE
 from kerasbert.errors import ConfigError, WeightMismatchError, did_you_mean, listing
 from kerasbert.models.albert import ALBERT, ALBERTUnshared
 from kerasbert.models.bert import BERT
@@ -7,6 +8,17 @@ from kerasbert.models.electra import ELECTRA, ELECTRAGenerator
 from kerasbert.models.encoder import Encoder
 from kerasbert.models.gpt import GPT, GPT2, GPT2ML
 from kerasbert.models.roberta import DistilBERT, RoBERTa
+from kerasbert.models.t5 import (
+    MT5,
+    T5,
+    T5V11,
+    MT5Decoder,
+    MT5Encoder,
+    T5Decoder,
+    T5Encoder,
+    T5V11Decoder,
+    T5V11Encoder,
+)
 from kerasbert.weights.audit import audit
 from kerasbert.weights.detect import best_matches, detect, matches_in
 
@@ -25,6 +37,18 @@ MODELS = {
     "gpt": GPT,
     "gpt2": GPT2,
     "gpt2_ml": GPT2ML,
+    "t5": T5,
+    "t5_encoder": T5Encoder,
+    "t5_decoder": T5Decoder,
+    "t5.1.0": T5,
+    "t5.1.0_encoder": T5Encoder,
+    "t5.1.0_decoder": T5Decoder,
+    "t5.1.1": T5V11,
+    "t5.1.1_encoder": T5V11Encoder,
+    "t5.1.1_decoder": T5V11Decoder,
+    "mt5.1.1": MT5,
+    "mt5.1.1_encoder": MT5Encoder,
+    "mt5.1.1_decoder": MT5Decoder,
 }
 _OF_FAMILY = {**MODELS, "roberta": RoBERTa}
 
@@ -114,6 +138,7 @@ def _told_by_config(values):
     kind = values.get("model_type")
     if not isinstance(kind, str):
         return None
+    kind = FAMILY_OF_MODEL_TYPE.get(kind, kind)
     if kind not in _OF_FAMILY:
         raise ConfigError(
             f"The configuration says model_type={kind!r}.{did_you_mean(kind, _OF_FAMILY)}\n"

@@ -15,11 +15,13 @@ from kerasbert.models.albert import ALBERTUnshared
 from kerasbert.models.options import BuildOptions, check_head, refuse_language_model
 from kerasbert.weights.detect import Match
 from kerasbert.weights.sizes import sizes_in
+from kerasbert.weights.t5 import head_of_t5
 
 _CONFIG_KEYS = {field.name for field in dataclasses.fields(ModelConfig)} - {
     "family",
     "forces_projection",
     "stacks_built",
+    "layout",
 } | set(ALIASES)
 _BUILD_KEYS = {field.name for field in dataclasses.fields(BuildOptions)} | {"with_sop"}
 _BUILD_KEYS -= {"plain_classifier", "application"}
@@ -127,6 +129,8 @@ class Request:
             self._check_style(dialect, checkpoint.source)
             config["embedding_order"] = dialect.embedding_order
             config["forces_projection"] = dialect.forces_projection
+        if dialect.family == "t5":
+            config.update(head_of_t5(checkpoint, match, config))
         sizes = sizes_in(checkpoint, match)
         factorised = dialect.family == "albert" and config.get("hidden_size") is not None
         for key in (*_FROM_FILE, "embedding_size") if factorised else _FROM_FILE:

@@ -9,6 +9,7 @@ _OPTION_OF_HEAD = {
     "pooler": "with_pool",
     "nsp": "with_nsp (with_sop)",
     "mlm": "with_mlm",
+    "lm": "with_lm",
     "discriminator": "with_discriminator",
     "classifier": "with_classifier",
 }
@@ -126,8 +127,10 @@ def check_shapes(loader):
     for edge in loader.edges:
         found = loader.checkpoint.shapes[edge.name]
         kept = found
-        if edge.row.vocab:
-            kept = (loader.vocabulary.size(found[0]) if found else 0, *found[1:])
+        if edge.row.vocab and found:
+            axis = edge.row.dims.split().index("V")
+            size = loader.vocabulary.size(found[axis])
+            kept = (*found[:axis], size, *found[axis + 1 :])
         expected = edge.row.shape_in_file(edge.variable.shape)
         if edge.row.dims.startswith("P ") and loader.fewer_positions and found:
             kept = (min(found[0], expected[0]), *found[1:])

@@ -23,6 +23,7 @@ MODELS_OF_FAMILY = {
     "gpt": "model='gpt'",
     "gpt2": "model='gpt2'",
     "gpt2_ml": "model='gpt2_ml'",
+    "t5": "model='t5'",
 }
 
 

@@ -199,7 +199,7 @@ class Loader:
                 self.report.optimizer_slots.append(name)
             elif name.endswith(dialect.buffers):
                 self.report.buffers.append(name)
-            elif name in heads:
+            elif name in heads or (not scopes and name in self.match.known):
                 self.report.unused_heads.append(name)
             else:
                 self.report.unused.append(name)
@@ -249,10 +249,10 @@ class Loader:
             edge.variable.assign(turned_by_backend(self._value(edge, array)))
 
     def _value(self, edge, array):
-        array = self.vocabulary.apply(array) if edge.row.vocab else array
+        array = edge.row.from_file(array)
         if edge.row.dims.startswith("P ") and self.fewer_positions:
             array = array[: edge.variable.shape[0]]
-        return edge.row.from_file(array)
+        return self.vocabulary.apply(array) if edge.row.vocab else array
 
     def _check_equal_names(self):
         """Several names may fill one variable only if they hold the same numbers."""

@@ -24,11 +24,12 @@ class Row:
         theirs: name in the file, or a tuple of names of which any may stand there (the first
             is written; several must hold equal values); in block rows relative to the address.
         dims: the shape there in symbols (V vocabulary, E embedding, H hidden, I inner, P
-            positions, T segment types, W width of norm and tables, 2), such as "V E".
-        head: None for the encoder itself, else "pooler", "nsp", "mlm", "lm", "discriminator" or
-            "classifier".
+            positions, T segment types, N heads, K width of all heads, R buckets of distances, W
+            width of norm and tables, 2), such as "V E".
+        head: None for the encoder itself, else "pooler", "nsp", "mlm", "lm", "discriminator"
+            or "classifier".
         transpose: whether the array there is our array transposed.
-        vocab: whether the first axis runs over the vocabulary.
+        vocab: whether our first axis runs over the vocabulary.
         outside: whether the prefix of the file does not apply to this name.
         tied: whether the file repeats here, under a name of the head, a variable that has a
             name of its own; it is compared when the head is read, and never written.
@@ -84,6 +85,8 @@ KEY_OF_SYMBOL = {
     "I": "intermediate_size",
     "P": "max_position_embeddings",
     "T": "type_vocab_size",
+    "N": "num_attention_heads",
+    "R": "relative_attention_num_buckets",
 }
 
 # The layer whose presence says that the model has a head.

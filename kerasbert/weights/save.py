@@ -3,7 +3,7 @@
 import json
 import os
 
-from kerasbert.conventions import canonical_activation, family_defaults
+from kerasbert.conventions import epsilon_of, native_gelu
 from kerasbert.errors import CheckpointError, WeightMismatchError
 from kerasbert.models.view import find_encoder
 from kerasbert.weights.checkpoints import write_checkpoint
@@ -14,6 +14,8 @@ from kerasbert.weights.dialects import (
     ELECTRA_GENERATOR_UNTIED,
     GOOGLE_ALBERT,
     GOOGLE_BERT,
+    MT5,
+    T5,
     gpt,
 )
 from kerasbert.weights.export import (
@@ -36,8 +38,21 @@ _DIALECT_OF_FAMILY = {
     "albert": GOOGLE_ALBERT,
     "electra": ELECTRA,
     "electra_generator": ELECTRA_GENERATOR_UNTIED,
+    "t5": T5,
     **{dialect.family: dialect for dialect in gpt.ALL},
 }
+
+# Where the checkpoints of a family have several tables of names, by `ModelConfig.layout`.
+_LAYOUTS = {dialect.name: dialect for dialect in (MT5,)}
+
+_T5_KEYS = (
+    "attention_head_size",
+    "num_decoder_layers",
+    "relative_attention_num_buckets",
+    "relative_attention_max_distance",
+    "tie_word_embeddings",
+    "scale_decoder_outputs",
+)
 
 
 def save_weights_as_checkpoint(model, prefix, verbose=1):
@@ -94,7 +109,7 @@ def write_original(model, prefix, config_path):
         model,
         dialect,
         ("ln_type", config.ln_type, dialect.ln_types),
-        ("layer_norm_eps", config.layer_norm_eps, (_epsilon(config),)),
+        ("layer_norm_eps", config.layer_norm_eps, (epsilon_of(config.family),)),
         ("forces_projection", config.forces_projection, (False,)),
     )
     refuse_other_classifier(model, view, dialect)
@@ -107,14 +122,11 @@ def write_original(model, prefix, config_path):
     return Written(dialect.title, len(found), left_out)
 
 
-def _epsilon(config):
-    """The epsilon of the layer norms in the original code."""
-    return family_defaults(config.family)["layer_norm_eps"]
-
-
 def _dialect_for(config):
     if config.projects_first:
         return ALBERT_ZH_UNSHARED if is_unshared(config) else ALBERT_ZH
+    if config.layout in _LAYOUTS:
+        return _LAYOUTS[config.layout]
     if config.family not in _DIALECT_OF_FAMILY:
         raise WeightMismatchError(
             f"There is no original TF1 code of the {config.family} family.\n"
@@ -125,15 +137,17 @@ def _dialect_for(config):
 
 def _keys_of_file(config):
     """The keys that the original code reads, and ours for what it cannot express."""
-    gelu = canonical_activation("gelu", {}, config.family)
+    gelu = native_gelu(config.family)
+    names = config.hidden_act if isinstance(config.hidden_act, tuple) else (config.hidden_act,)
+    # What the original code calls gelu; the other form it refuses by its name.
+    names = ["gelu" if name == gelu else name for name in names]
     keys = {
         "vocab_size": config.vocab_size,
         "hidden_size": config.hidden_size,
         "num_hidden_layers": config.num_hidden_layers,
         "num_attention_heads": config.num_attention_heads,
         "intermediate_size": config.intermediate_size,
-        # What the original code calls gelu; the other form it refuses by its name.
-        "hidden_act": "gelu" if config.hidden_act == gelu else config.hidden_act,
+        "hidden_act": names if len(names) > 1 else names[0],
         "hidden_dropout_prob": config.hidden_dropout_prob,
         "attention_probs_dropout_prob": config.attention_probs_dropout_prob,
         "max_position_embeddings": config.max_position_embeddings,
@@ -149,4 +163,6 @@ def _keys_of_file(config):
     elif config.family == "albert":
         keys["num_hidden_groups"] = config.num_hidden_groups
         keys["inner_group_num"] = config.inner_group_num
+    if config.family == "t5":
+        keys.update({key: getattr(config, key) for key in _T5_KEYS})
     return {**keys, **sharing_keys(config)}

@@ -90,7 +90,7 @@ def infer_config(checkpoint, match, given):
     values = {key: size.value for key, size in sizes_in(checkpoint, match).items()}
     values.setdefault("type_vocab_size", 0)
     values.update(given)
-    _check_shown(values, checkpoint.source)
+    _check_shown(values, match.dialect, checkpoint.source)
     assumed = _conventions(values, match.dialect, given)
     if "num_hidden_layers" not in values:
         values["num_hidden_layers"] = _layers(values, checkpoint.source)
@@ -117,8 +117,10 @@ def _known_names(checkpoint, match):
             yield from ((name, row.dims) for name in row.names(place) if name in checkpoint.shapes)
 
 
-def _check_shown(values, source):
-    for key in KEY_OF_SYMBOL.values():
+def _check_shown(values, dialect, source):
+    rows = (*dialect.top_rows, *(row for blocks in dialect.blocks.values() for row in blocks.rows))
+    symbols = {symbol for row in rows if row.head is None for symbol in row.dims.split()}
+    for key in (KEY_OF_SYMBOL[symbol] for symbol in KEY_OF_SYMBOL if symbol in symbols):
         if key not in values:
             raise ConfigError(
                 f"{key} is not visible in {source}: the variables that would show it are "

@@ -8,6 +8,7 @@ from kerasbert.weights.dialects.electra import (
     ELECTRA_GENERATOR_UNTIED,
 )
 from kerasbert.weights.dialects.google import GOOGLE_ALBERT, GOOGLE_BERT
+from kerasbert.weights.dialects.t5 import HUGGING_FACE_T5, MT5, T5
 
 # Where two know equally many names of a file, the first is taken.
 DIALECTS = (
@@ -19,5 +20,8 @@ DIALECTS = (
     ELECTRA_GENERATOR_UNTIED,
     ELECTRA_GENERATOR,
     *gpt.ALL,
+    T5,
+    MT5,
     *huggingface.ALL,
+    HUGGING_FACE_T5,
 )

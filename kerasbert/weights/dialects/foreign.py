@@ -34,15 +34,16 @@ FOREIGN = tuple(
         ),
         (
             r"^(shared|encoder|decoder)/(embedding|block_)",
-            "a T5 checkpoint",
-            "It is none of the models of this version.",
+            "only a part of a T5 checkpoint",
+            "Its shared embedding or all of its blocks are missing.",
         ),
     )
 )
 
 OPTIMIZER_SLOT = re.compile(
-    r"(/(adam_m|adam_v|lamb_m|lamb_v|Adam|Adam_1|AdamW\w*|LAMB\w*|Momentum|RMSProp\w*|"
-    r"AdafactorOptimizer\w*|vr|vc|v|m)$)|(^|/)(global_step|beta1_power|beta2_power|"
+    # T5 calls the kernels of its values "…Attention/v".
+    r"((?<!Attention)/(adam_m|adam_v|lamb_m|lamb_v|Adam|Adam_1|AdamW\w*|LAMB\w*|Momentum|RMSProp\w*|"
+    r"AdafactorOptimizer\w*|vr|vc|v|m)$)|_slot_(vr|vc|v|m)$|(^|/)(global_step|beta1_power|beta2_power|"
     r"loss_scale|good_steps|learning_rate|LAMBOptimizer.*|AdamWeightDecayOptimizer.*)$"
 )
 
