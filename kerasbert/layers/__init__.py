@@ -4,33 +4,51 @@ from kerasbert.layers.attention import MultiHeadAttention
 from kerasbert.layers.block import TransformerBlock
 from kerasbert.layers.embeddings import Embedding, TiedProjection
 from kerasbert.layers.feed_forward import FeedForward, ResidualFeedForward
+from kerasbert.layers.gated_attention import GatedAttentionUnit
+from kerasbert.layers.global_pointer import EfficientGlobalPointer, GlobalPointer
 from kerasbert.layers.heads import BiasAdd, FirstToken, TakeFeature
+from kerasbert.layers.loss import Loss
 from kerasbert.layers.masking import AttentionMask, PaddingMask
 from kerasbert.layers.normalization import LayerNormalization
+from kerasbert.layers.pooling import GlobalAveragePooling1D, GlobalMaxPooling1D
 from kerasbert.layers.positions import (
     PositionEmbedding,
     PositionsOfTokens,
     SingleSegmentEmbedding,
 )
+from kerasbert.layers.relative_positions import (
+    RelativePositionEmbedding,
+    RelativePositionEmbeddingT5,
+)
 from kerasbert.layers.residual_attention import CrossAttention, SelfAttention
 from kerasbert.layers.scale_offset import ScaleOffset
+from kerasbert.layers.sinusoidal import SinusoidalPositionEmbedding
 
 __all__ = [
     "AttentionMask",
     "BiasAdd",
     "CrossAttention",
+    "EfficientGlobalPointer",
     "Embedding",
     "FeedForward",
     "FirstToken",
+    "GatedAttentionUnit",
+    "GlobalAveragePooling1D",
+    "GlobalMaxPooling1D",
+    "GlobalPointer",
     "LayerNormalization",
+    "Loss",
     "MultiHeadAttention",
     "PaddingMask",
     "PositionEmbedding",
     "PositionsOfTokens",
+    "RelativePositionEmbedding",
+    "RelativePositionEmbeddingT5",
     "ResidualFeedForward",
     "ScaleOffset",
     "SelfAttention",
     "SingleSegmentEmbedding",
+    "SinusoidalPositionEmbedding",
     "TakeFeature",
     "TiedProjection",
     "TransformerBlock",
