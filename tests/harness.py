@@ -84,6 +84,11 @@ class LayerCase:
     def call(self, layer, **inputs):
         return layer(**(inputs or self.inputs), **self.options)
 
+    def spec(self, layer):
+        """What the layer says of its output before it is called."""
+        inputs = {n: keras.KerasTensor(v.shape, str(v.dtype)) for n, v in self.inputs.items()}
+        return layer.compute_output_spec(**inputs, **self.options)
+
     def symbolic(self, batch=None):
         """Keras inputs for the tensors of the call, all but the last axis free."""
         return {
@@ -167,10 +172,7 @@ def check_precision(case, policy, exact):
     kind = keras.backend.standardize_dtype(output.dtype)
     assert kind in (policy.compute_dtype, "bool", "int32")
     assert {weight.dtype for weight in layer.weights} <= {policy.variable_dtype}
-    spec = layer.compute_output_spec(
-        **{n: keras.KerasTensor(v.shape, str(v.dtype)) for n, v in case.inputs.items()},
-        **case.options,
-    )
+    spec = case.spec(layer)
     assert (tuple(spec.shape), spec.dtype) == (tuple(output.shape), kind)
     found = to_numpy(output)
     assert np.isfinite(found).all()
@@ -213,6 +215,44 @@ def check_gradients(case):
     ]
     assert not still, "no gradient reaches these"
     assert {weight.path for weight in layer.trainable_weights} == {w.path for w in layer.weights}
+
+
+def gradients(model, batch, upstream):
+    """{path: gradient} of sum(upstream * model(batch)), by one step of training.
+
+    The same on every backend; to compare with `numeric_gradients` of a reference.
+    """
+    before = [to_numpy(weight).astype("float64") for weight in model.trainable_weights]
+    model.compile(
+        keras.optimizers.SGD(1.0),
+        lambda true, found: true * found,
+        run_eagerly=True,
+        jit_compile=False,
+    )
+    model.train_on_batch(batch, upstream.astype("float32"))
+    return {
+        # Keras took the mean over all numbers, not their sum.
+        weight.path: (old - to_numpy(weight)) * upstream.size
+        for weight, old in zip(model.trainable_weights, before, strict=True)
+    }
+
+
+def numeric_gradients(function, weights, upstream, step=1e-6):
+    """{path: gradient} of sum(upstream * function(weights)), by central differences.
+
+    Args:
+        function: From {path: float64 array} to an array of the shape of `upstream`.
+    """
+    found = {path: np.zeros(value.shape) for path, value in weights.items()}
+    for path, value in weights.items():
+        for index in np.ndindex(*value.shape):
+            sides = []
+            for sign in (1, -1):
+                moved = value.copy()
+                moved[index] += sign * step
+                sides.append((upstream * function({**weights, path: moved})).sum())
+            found[path][index] = (sides[0] - sides[1]) / (2 * step)
+    return found
 
 
 def _built(layer, case):

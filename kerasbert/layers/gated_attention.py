@@ -103,24 +103,18 @@ class GatedAttentionUnit(CompositeLayer):
             self.attention_dropout, name="dropout", dtype=self.dtype_policy
         )
         context_shape = (*query_shape[:-1], self.units)
-        self.o_dense = self._dense("o_dense", query_shape[-1], context_shape)
+        self.o_dense = self.built_dense(
+            "o_dense", query_shape[-1], context_shape, use_bias=self.use_bias
+        )
         self.freeze_sublayers()
 
     def _projection(self, name, units, input_shape):
-        return self._dense(name, units, input_shape, activation=self._activation_function)
-
-    def _dense(self, name, units, input_shape, **arguments):
-        initializer = self.kernel_initializer
-        if isinstance(initializer, keras.initializers.Initializer):
-            # One object would give kernels of one shape the same numbers.
-            initializer = type(initializer).from_config(initializer.get_config())
         return self.built_dense(
             name,
             units,
             input_shape,
+            activation=self._activation_function,
             use_bias=self.use_bias,
-            kernel_initializer=initializer,
-            **arguments,
         )
 
     def _scaling(self, name, input_shape):
@@ -170,11 +164,10 @@ class GatedAttentionUnit(CompositeLayer):
         return keras_mask if attention_mask is None else ops.logical_and(attention_mask, keras_mask)
 
     def _check_inputs(self, inputs):
-        count = len(inputs) if is_nested(inputs) else 1
-        if count != (1 if self.self_attention else 3) or is_nested(inputs) == self.self_attention:
+        found = f"a list of {len(inputs)}" if is_nested(inputs) else "one tensor"
+        if found != ("one tensor" if self.self_attention else "a list of 3"):
             raise ConfigError(
-                f"{self.name}: self_attention={self.self_attention}, called with "
-                f"{'a list of ' if is_nested(inputs) else ''}{count} tensor(s).\n"
+                f"{self.name}: self_attention={self.self_attention}, called with {found}.\n"
                 "Expected one tensor with self_attention=True, otherwise the list "
                 "[queries, keys, values]."
             )

@@ -27,7 +27,8 @@ class PositionEmbedding(MergingLayer, TableLayer):
         hierarchical: whether the n vectors stand for n² positions, made of two each. A number
             alpha between 0 and 1, or True for 0.4. The first n positions stay as they are.
         embeddings_initializer: what the table starts with; None for BERT's.
-        custom_position_ids: whether a call without `positions` is an error.
+        custom_position_ids: whether a call without `positions` is an error. L is not bounded
+            then, since a position may occur more than once.
         **kwargs: arguments of `keras.layers.Layer`.
 
     Call arguments:
@@ -81,7 +82,8 @@ class PositionEmbedding(MergingLayer, TableLayer):
 
     def vectors(self, inputs, positions):
         """Returns the vectors (B, L, D) of the positions, or (1, L, D) of the first L."""
-        self._check_length(inputs.shape[1])
+        if not self.custom_position_ids:
+            self._check_length(inputs.shape[1])
         if positions is not None:
             # Scripts of bert4keras may have made them an input of floats.
             return self._rows(ops.cast(positions, "int32"))

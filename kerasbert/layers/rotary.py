@@ -88,9 +88,11 @@ def _rotate(sinusoidal, tensor):
     """Rotates one tensor (B, L, D) or (B, L, N, D)."""
     if len(tensor.shape) == 4:
         sinusoidal = ops.expand_dims(sinusoidal, axis=-2)  # (…, L, 1, D)
-    sin, cos = sinusoidal[..., ::2], sinusoidal[..., 1::2]
     dtype = keras.backend.standardize_dtype(tensor.dtype)
     wide = ops.cast(tensor, keras.backend.result_type(dtype, "float32"))
+    # A layer of half precision gets its inputs in that.
+    sinusoidal = ops.cast(sinusoidal, wide.dtype)
+    sin, cos = sinusoidal[..., ::2], sinusoidal[..., 1::2]
     even, odd = wide[..., ::2], wide[..., 1::2]
     pairs = ops.stack([even * cos - odd * sin, odd * cos + even * sin], axis=-1)  # (…, D/2, 2)
     return ops.cast(ops.reshape(pairs, ops.shape(tensor)), dtype)
