@@ -103,24 +103,18 @@ class GatedAttentionUnit(CompositeLayer):
             self.attention_dropout, name="dropout", dtype=self.dtype_policy
         )
         context_shape = (*query_shape[:-1], self.units)
-        self.o_dense = self._dense("o_dense", query_shape[-1], context_shape)
+        self.o_dense = self.built_dense(
+            "o_dense", query_shape[-1], context_shape, use_bias=self.use_bias
+        )
         self.freeze_sublayers()
 
     def _projection(self, name, units, input_shape):
-        return self._dense(name, units, input_shape, activation=self._activation_function)
-
-    def _dense(self, name, units, input_shape, **arguments):
-        initializer = self.kernel_initializer
-        if isinstance(initializer, keras.initializers.Initializer):
-            # One object would give kernels of one shape the same numbers.
-            initializer = type(initializer).from_config(initializer.get_config())
         return self.built_dense(
             name,
             units,
             input_shape,
+            activation=self._activation_function,
             use_bias=self.use_bias,
-            kernel_initializer=initializer,
-            **arguments,
         )
 
     def _scaling(self, name, input_shape):
