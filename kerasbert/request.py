@@ -269,9 +269,12 @@ def _for_application(architecture, application, build):
             f"Expected one of: {', '.join(APPLICATIONS)}."
         )
     if application not in architecture.applications:
+        lacking = "masked-LM head to predict tokens with"
+        if "lm" in architecture.applications:
+            lacking = "segments to tell two texts apart"
         raise ConfigError(
             f"application={application!r} is not supported by the {architecture.family} family: "
-            "it has no masked-LM head to predict tokens with.\n"
+            f"it has no {lacking}.\n"
             f"Expected one of: {', '.join(architecture.applications)}."
         )
     if application != "encoder" and "with_mlm" in architecture.supported_heads:

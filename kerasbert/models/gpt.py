@@ -65,6 +65,7 @@ class GPT2(GPT):
     """
 
     family = "gpt2"
+    applications = ("encoder", "lm")
     norm_placement = "pre"
 
     def padding(self, tokens):
@@ -88,6 +89,7 @@ class GPT2ML(GPT):
     """
 
     family = "gpt2_ml"
+    applications = ("encoder", "lm")
     norm_placement = "both"
 
     def finish_embedding(self, hidden, segments, padding):
