@@ -41,9 +41,10 @@ def sinusoidal_embeddings(positions, dim, base=10000):
         )
     # Made in float64, so that only the last rounding is float32's.
     frequencies = (float(base) ** (-np.arange(0, dim, 2) / dim)).astype("float32")
-    angles = ops.expand_dims(ops.cast(positions, "float32"), axis=-1) * frequencies  # (…, D/2)
+    positions = ops.expand_dims(ops.cast(positions, "float32"), axis=-1)  # (…, 1)
+    angles = positions * ops.convert_to_tensor(frequencies)  # (…, D/2)
     pairs = ops.stack([ops.sin(angles), ops.cos(angles)], axis=-1)  # (…, D/2, 2)
-    return ops.reshape(pairs, (*ops.shape(positions), dim))
+    return ops.reshape(pairs, (*ops.shape(positions)[:-1], dim))
 
 
 def apply_rotary_position_embeddings(sinusoidal, *tensors):
