@@ -60,8 +60,12 @@ def sizes_in(checkpoint, match):
         if len(shape) != len(symbols):
             continue  # the loader will say so
         for symbol, length in zip(symbols, shape, strict=True):
-            if symbol in KEY_OF_SYMBOL:
-                sizes.setdefault(KEY_OF_SYMBOL[symbol], Size(length, f"{name} is {shape}"))
+            key = {**KEY_OF_SYMBOL, "K": "heads_width"}.get(symbol)
+            if key is not None:
+                sizes.setdefault(key, Size(length, f"{name} is {shape}"))
+    if "num_attention_heads" in sizes and "heads_width" in sizes:
+        width, heads = sizes.pop("heads_width"), sizes["num_attention_heads"].value
+        sizes["attention_head_size"] = Size(width.value // heads, width.evidence)
     for stack, column, key in _COUNTED:
         numbers = {
             place[column]: address
@@ -91,7 +95,7 @@ def infer_config(checkpoint, match, given):
     values.setdefault("type_vocab_size", 0)
     values.update(given)
     _check_shown(values, match.dialect, checkpoint.source)
-    assumed = _conventions(values, match.dialect, given)
+    assumed = _conventions(values, match, given)
     if "num_hidden_layers" not in values:
         values["num_hidden_layers"] = _layers(values, checkpoint.source)
         assumed.append(
@@ -99,7 +103,7 @@ def infer_config(checkpoint, match, given):
             f"hidden_size={values['hidden_size']})"
         )
     for key, rule in _RULES.items():
-        if key not in given:
+        if key not in values:
             values[key], why = rule(values, match.dialect)
             if values[key] is None:
                 raise ConfigError(
@@ -129,8 +133,13 @@ def _check_shown(values, dialect, source):
             )
 
 
-def _conventions(values, dialect, given):
+def _conventions(values, match, given):
     """Adds what is a matter of the release; returns texts on what is assumed."""
+    dialect = match.dialect
+    if dialect.family == "t5":
+        # The names of the variables show whether there is a gate.
+        gated = any("wi_0" in name for name in match.known)
+        values.setdefault("hidden_act", ["gelu_new", "linear"] if gated else "relu")
     if dialect.family == "roberta":
         values.setdefault("layer_norm_eps", 1e-5)
     if dialect.embedding_order == "project_first" and "ln_type" not in given:
