@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from keras import ops
 
 from fixtures import write_checkpoint
 from harness import refused, to_numpy
@@ -157,21 +158,20 @@ def test_low_precision_is_finite(dtype):
 def test_encoder_and_decoder_alone(layout):
     config, arrays = sample(layout)
     builder = build(config, arrays, layout, return_keras_model=False)
-    texts = [np.array([[9, 7]]), np.array([[0, 5]])]
     whole = to_numpy(builder.model(BATCH))
-    context = builder.encoder(READ)
+    context, write = builder.encoder(READ), ops.convert_to_tensor(WRITE)
     assert not to_numpy(context)[READ == 0].any()
-    np.testing.assert_array_equal(to_numpy(builder.decoder([context, WRITE])), whole)
+    np.testing.assert_array_equal(to_numpy(builder.decoder([context, write])), whole)
     encoder, decoder = (build(config, arrays, f"{layout}_{p}") for p in ("encoder", "decoder"))
     np.testing.assert_array_equal(to_numpy(encoder(READ)), to_numpy(context))
-    np.testing.assert_array_equal(to_numpy(decoder([context, WRITE])), whole)
+    np.testing.assert_array_equal(to_numpy(decoder([context, write])), whole)
     expected = run(layout, arrays, config, READ, WRITE)
     assert_close(to_numpy(encoder(READ)), expected["encoder_output"], READ != 0)
     report = model_report(decoder)
     assert not report.missing and not report.unused and not report.optimizer_slots
     state = keras.Model(encoder.inputs, hidden_state(encoder, -1))(READ)
     assert_close(to_numpy(state), expected["encoder_states"][-1], READ != 0)
-    state = keras.Model(decoder.inputs, hidden_state(decoder, 1))([context, WRITE])
+    state = keras.Model(decoder.inputs, hidden_state(decoder, 1))([context, write])
     assert_close(to_numpy(state), expected["decoder_states"][1])
 
 
@@ -246,7 +246,7 @@ def test_kept_tokens(layout):
 
 
 def test_inspect_names_heads_and_sizes(tmp_path):
-    config, arrays = sample("mt5.1.1", num_attention_heads=3)
+    _, arrays = sample("mt5.1.1", num_attention_heads=3)
     text = str(inspect_checkpoint(write_checkpoint(tmp_path / "m.ckpt", arrays)))
     assert "Google mT5" in text and "num_attention_heads=3" in text and "lm (" in text
     assert "no slots" in text
