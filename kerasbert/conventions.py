@@ -91,6 +91,11 @@ def family_defaults(family):
     return defaults
 
 
+def native_gelu(family):
+    """Returns the name of what the family's original code calls gelu."""
+    return "gelu_tanh" if family in _TANH_GELU_FAMILIES else "gelu_erf"
+
+
 def canonical_activation(value, values, family):
     """Returns our names of an activation, or a tuple of them for a gated layer.
 
@@ -102,8 +107,7 @@ def canonical_activation(value, values, family):
     Raises:
         ConfigError: if a name is unknown.
     """
-    tanh = family in _TANH_GELU_FAMILIES and not from_hugging_face(values)
-    gelu = "gelu_tanh" if tanh else "gelu_erf"
+    gelu = "gelu_erf" if from_hugging_face(values) else native_gelu(family)
     if isinstance(value, list | tuple):
         return tuple(activations.canonical_name(name, gelu=gelu) for name in value)
     return activations.canonical_name(value, gelu=gelu)

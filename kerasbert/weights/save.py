@@ -3,6 +3,7 @@
 import json
 import os
 
+from kerasbert.conventions import family_defaults, native_gelu
 from kerasbert.errors import CheckpointError, WeightMismatchError
 from kerasbert.models.view import find_encoder
 from kerasbert.weights.checkpoints import write_checkpoint
@@ -11,8 +12,12 @@ from kerasbert.weights.dialects import (
     ALBERT_ZH_UNSHARED,
     ELECTRA,
     ELECTRA_GENERATOR_UNTIED,
+    GAU_ALPHA,
     GOOGLE_ALBERT,
     GOOGLE_BERT,
+    NEZHA,
+    ROFORMER,
+    ROFORMER_V2,
 )
 from kerasbert.weights.export import (
     Written,
@@ -34,6 +39,10 @@ _DIALECT_OF_FAMILY = {
     "albert": GOOGLE_ALBERT,
     "electra": ELECTRA,
     "electra_generator": ELECTRA_GENERATOR_UNTIED,
+    "nezha": NEZHA,
+    "roformer": ROFORMER,
+    "roformer_v2": ROFORMER_V2,
+    "gau_alpha": GAU_ALPHA,
 }
 
 
@@ -87,11 +96,12 @@ def write_original(model, prefix, config_path):
     view = find_encoder(model)
     config = config_of_file(view.config)
     dialect = _dialect_for(config)
+    epsilon = family_defaults(config.family)["layer_norm_eps"]
     refuse_inexpressible(
         model,
         dialect,
         ("ln_type", config.ln_type, dialect.ln_types),
-        ("layer_norm_eps", config.layer_norm_eps, (1e-12,)),
+        ("layer_norm_eps", config.layer_norm_eps, (epsilon,)),
         ("forces_projection", config.forces_projection, (False,)),
     )
     refuse_other_classifier(model, view, dialect)
@@ -117,7 +127,7 @@ def _dialect_for(config):
 
 def _keys_of_file(config):
     """The keys that the original code reads, and ours for what it cannot express."""
-    gelu = "gelu_tanh" if config.family in ("bert", "albert") else "gelu_erf"
+    gelu = native_gelu(config.family)
     keys = {
         "vocab_size": config.vocab_size,
         "hidden_size": config.hidden_size,
@@ -134,9 +144,22 @@ def _keys_of_file(config):
     }
     if config.family != "bert":
         keys["embedding_size"] = config.embedding_size
+    keys.update(_own_keys(config))
     if config.projects_first:
         keys["ln_type"] = config.ln_type
     elif config.family == "albert":
         keys["num_hidden_groups"] = config.num_hidden_groups
         keys["inner_group_num"] = config.inner_group_num
     return {**keys, **sharing_keys(config)}
+
+
+def _own_keys(config):
+    """The keys of single families, and those by which `model="auto"` tells them apart."""
+    if config.family == "nezha":
+        own = {"max_relative_position": config.max_relative_position}
+        return {"use_relative_position": True, **own}
+    if config.family == "roformer":
+        return {"model_type": "roformer"}
+    if config.family == "gau_alpha":
+        return {"attention_key_size": config.attention_key_size}
+    return {}

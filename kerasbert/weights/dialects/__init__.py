@@ -8,6 +8,7 @@ from kerasbert.weights.dialects.electra import (
     ELECTRA_GENERATOR_UNTIED,
 )
 from kerasbert.weights.dialects.google import GOOGLE_ALBERT, GOOGLE_BERT
+from kerasbert.weights.dialects.relatives import GAU_ALPHA, NEZHA, ROFORMER, ROFORMER_V2
 
 # Where two know equally many names of a file, the first is taken.
 DIALECTS = (
@@ -18,5 +19,9 @@ DIALECTS = (
     ELECTRA,
     ELECTRA_GENERATOR_UNTIED,
     ELECTRA_GENERATOR,
+    NEZHA,
+    ROFORMER,
+    ROFORMER_V2,
+    GAU_ALPHA,
     *huggingface.ALL,
 )
