@@ -34,6 +34,8 @@ _CLASS_STEM = {
     "electra": "Electra",
     "electra_generator": "Electra",
     "distilbert": "DistilBert",
+    "nezha": "Nezha",
+    "roformer": "RoFormer",
 }
 
 # For each head, the layer that shows that the model has it, and the class for it there. The
@@ -104,11 +106,11 @@ def write_pretrained(model, folder, tokenizer=None):
     """Does what `save_pretrained` does, and returns what was `Written`."""
     view = find_encoder(model)
     config = config_of_file(view.config)
-    dialect = _DIALECTS[config.family]
+    dialect = _dialect_for(config.family)
     _refuse_other_architectures(model, config, dialect)
     refuse_other_classifier(model, view, dialect)
     _check_vocabulary(tokenizer, config)
-    kind = _class_suffix(view)
+    kind = _class_suffix(view, dialect)
     prefix = dialect.prefixes[0] if kind != "Model" else ""
     found = edges(view, dialect, prefix, config)
     left_out = variables_without_name(model, view, found)
@@ -118,6 +120,15 @@ def write_pretrained(model, folder, tokenizer=None):
     values = _config_values(config, _CLASS_STEM[config.family] + kind, view)
     _write(folder, arrays, values, {} if tokenizer is None else tokenizer.hugging_face_files())
     return Written(dialect.title, len(found), left_out)
+
+
+def _dialect_for(family):
+    if family not in _DIALECTS:
+        raise WeightMismatchError(
+            f"transformers has no model of the {family} family.\n"
+            f"Expected one of: {', '.join(_DIALECTS)}.\nUse save_weights_as_checkpoint instead."
+        )
+    return _DIALECTS[family]
 
 
 def _warn_of_old_vocabulary(folder):
@@ -146,8 +157,11 @@ def _check_vocabulary(tokenizer, config):
         )
 
 
-def _class_suffix(view):
-    present = [suffix for layer, suffix in _CLASS_OF_LAYER if view.has_layer(layer)]
+def _class_suffix(view, dialect):
+    known = {row.ours.partition("/")[0] for row in dialect.top_rows}
+    present = [
+        suffix for layer, suffix in _CLASS_OF_LAYER if layer in known and view.has_layer(layer)
+    ]
     if present[:2] == ["ForMaskedLM", "ForNextSentencePrediction"]:
         return "ForPreTraining"
     return present[0] if present else "Model"
@@ -211,6 +225,8 @@ def _config_values(config, class_name, view):
         values["num_hidden_groups"] = config.num_hidden_groups
         values["inner_group_num"] = config.inner_group_num
         values.update(sharing_keys(config))
+    if config.family == "nezha":
+        values["max_relative_position"] = config.max_relative_position
     for name in ("Classifier", "Token-Classifier"):
         if view.has_layer(name):
             labels = range(view.layer(name).units)

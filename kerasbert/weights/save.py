@@ -12,9 +12,13 @@ from kerasbert.weights.dialects import (
     ALBERT_ZH_UNSHARED,
     ELECTRA,
     ELECTRA_GENERATOR_UNTIED,
+    GAU_ALPHA,
     GOOGLE_ALBERT,
     GOOGLE_BERT,
     MT5,
+    NEZHA,
+    ROFORMER,
+    ROFORMER_V2,
     T5,
 )
 from kerasbert.weights.export import (
@@ -38,6 +42,10 @@ _DIALECT_OF_FAMILY = {
     "electra": ELECTRA,
     "electra_generator": ELECTRA_GENERATOR_UNTIED,
     "t5": T5,
+    "nezha": NEZHA,
+    "roformer": ROFORMER,
+    "roformer_v2": ROFORMER_V2,
+    "gau_alpha": GAU_ALPHA,
 }
 
 # Where the checkpoints of a family have several tables of names, by `ModelConfig.layout`.
@@ -154,11 +162,24 @@ def _keys_of_file(config):
     }
     if config.family != "bert":
         keys["embedding_size"] = config.embedding_size
+    keys.update(_own_keys(config))
     if config.projects_first:
         keys["ln_type"] = config.ln_type
     elif config.family == "albert":
         keys["num_hidden_groups"] = config.num_hidden_groups
         keys["inner_group_num"] = config.inner_group_num
-    if config.family == "t5":
-        keys.update({key: getattr(config, key) for key in _T5_KEYS})
     return {**keys, **sharing_keys(config)}
+
+
+def _own_keys(config):
+    """The keys of single families, and those by which `model="auto"` tells them apart."""
+    if config.family == "nezha":
+        own = {"max_relative_position": config.max_relative_position}
+        return {"use_relative_position": True, **own}
+    if config.family == "roformer":
+        return {"model_type": "roformer"}
+    if config.family == "gau_alpha":
+        return {"attention_key_size": config.attention_key_size}
+    if config.family == "t5":
+        return {key: getattr(config, key) for key in _T5_KEYS}
+    return {}

@@ -7,7 +7,9 @@ called weight and bias, gamma and beta in files of the first years. The base mod
 
 from kerasbert.weights.mapping import Dialect, Row, one_stack
 
-BUFFERS = ("position_ids", "token_type_ids")
+# The last two are tables of sines, of RoFormer and NEZHA.
+BUFFERS = ("position_ids", "token_type_ids", "embed_positions.weight", "positions_encoding")
+_POSITIONS = "embeddings.position_embeddings.weight"
 
 
 def _dense(ours, theirs, dims, head=None, outside=False):
@@ -236,4 +238,30 @@ DISTILBERT = _dialect(
     scopes=("embeddings.", "transformer."),
 )
 
-ALL = (BERT, ROBERTA, ALBERT, ELECTRA, ELECTRA_GENERATOR, DISTILBERT)
+NEZHA = _dialect(
+    "nezha",
+    "nezha",
+    tuple(row for row in BERT.top_rows if row.theirs != _POSITIONS),
+    forbidden=(_POSITIONS,),
+)
+
+ROFORMER = _dialect(
+    "roformer",
+    "roformer",
+    (
+        *(row for row in _EMBEDDINGS if row.theirs != _POSITIONS),
+        *_dense("Embedding-Mapping", "embeddings_project", "H E"),
+        *_masked_lm(
+            "cls.predictions.transform.dense",
+            "cls.predictions.transform.LayerNorm",
+            ("cls.predictions.bias", "cls.predictions.decoder.bias"),
+            "cls.predictions.decoder.weight",
+            "E H",
+        ),
+        *_classifiers(_SECOND_LAYER),
+    ),
+    scopes=("embeddings.", "embeddings_project.", "encoder."),
+    forbidden=(_POSITIONS,),
+)
+
+ALL = (BERT, ROBERTA, ALBERT, ELECTRA, ELECTRA_GENERATOR, DISTILBERT, NEZHA, ROFORMER)
