@@ -54,7 +54,6 @@ _COUNTS = (
     "relative_attention_num_buckets",
     "relative_attention_max_distance",
 )
-_FROM_ZERO = ("type_vocab_size", "pad_token_id")
 _RATES = (
     "hidden_dropout_prob",
     "attention_probs_dropout_prob",
@@ -88,7 +87,8 @@ class ModelConfig:
             names have a group for every layer.
         unshare, unshare_layers: which parts of which layers have a copy of their own.
         forces_projection: whether the projection E -> H exists even if E == H.
-        pad_token_id: the id of padding, where it is not 0 (RoBERTa).
+        pad_token_id: the id of padding, where it is not 0 (RoBERTa); None for a GPT-2 that has
+            none, which a file or an argument can also say by -1.
         attention_head_size: width of the values of a head; default hidden_size divided by
             the number of heads.
         attention_key_size: width of its queries and keys; default that of the values.
@@ -137,7 +137,7 @@ class ModelConfig:
     unshare: str | None = None
     unshare_layers: tuple | None = None
     forces_projection: bool = False
-    pad_token_id: int = 0
+    pad_token_id: int | None = 0
     attention_head_size: int | None = None
     attention_key_size: int | None = None
     residual_attention_scores: bool = False
@@ -156,9 +156,9 @@ class ModelConfig:
         self._fill_in_sizes()
         for key in _COUNTS:
             check_integer(key, getattr(self, key), minimum=1)
-        for key in _FROM_ZERO:
+        for key in self._from_zero:
             check_integer(key, getattr(self, key), minimum=0)
-        for key in (*_COUNTS, *_FROM_ZERO):
+        for key in (*_COUNTS, *self._from_zero):
             _check_limit(key, getattr(self, key), _LARGEST)
         for key in _SWITCHES:
             _check_switch(key, getattr(self, key))
@@ -199,9 +199,15 @@ class ModelConfig:
         if self.hierarchical_position is True:
             object.__setattr__(self, "hierarchical_position", _COARSE_SHARE)
 
+    @property
+    def _from_zero(self):
+        """The keys of numbers that may be 0."""
+        without_padding = self.family == "gpt2" and self.pad_token_id is None
+        return ("type_vocab_size",) if without_padding else ("type_vocab_size", "pad_token_id")
+
     def _use_plain_numbers(self):
         """Turns numpy's numbers into Python's, which Keras and JSON insist on."""
-        for key in (*_COUNTS, *_FROM_ZERO):
+        for key in (*_COUNTS, *self._from_zero):
             object.__setattr__(self, key, int(getattr(self, key)))
         for key in _RATES:
             object.__setattr__(self, key, float(getattr(self, key)))

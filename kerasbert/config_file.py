@@ -15,6 +15,7 @@ from kerasbert.conventions import (
     canonical_activation,
     family_defaults,
     in_berts_words,
+    pad_token_id,
 )
 from kerasbert.errors import ConfigError, listing
 
@@ -165,8 +166,7 @@ def _conventions(values, family):
         fields[key] = _or_default(values.get(key), 0.0)
     if config_style(values) == "albert_zh" and family == "albert":
         fields["embedding_order"] = values.get("embedding_order", "project_first")
-    # BERT's own files say nothing of pad_token_id, and its code takes no other id than 0.
-    fields["pad_token_id"] = values.get("pad_token_id", 1) if family == "roberta" else 0
+    fields["pad_token_id"] = pad_token_id(values, family)
     if family in WITHOUT_SEGMENTS:
         fields["type_vocab_size"] = 0
     fields["hierarchical_position"] = values.get("hierarchical_position") or None
@@ -179,6 +179,11 @@ def _or_default(value, default):
 
 def _refuse_unsupported(values, family, source):
     model_type = values.get("model_type")
+    if family.startswith("gpt") and values.get("tie_word_embeddings") is False:
+        raise ConfigError(
+            f"{source} says tie_word_embeddings=false, which the {family} family does not support "
+            "here.\nExpected true: the token table is the head that predicts tokens."
+        )
     told = FAMILY_OF_MODEL_TYPE.get(model_type, model_type) if model_type else None
     if isinstance(model_type, str) and told != _MODEL_TYPES.get(family, family):
         raise ConfigError(

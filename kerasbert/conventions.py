@@ -7,7 +7,8 @@ is absent means what the original code of the family does.
 from kerasbert import activations
 
 # Only files written by the transformers library have these; there "gelu" is the erf form.
-_HUGGING_FACE_KEYS = {"architectures", "layer_norm_eps", "model_type", "transformers_version"}
+_WRITTEN_BY_TRANSFORMERS = {"architectures", "model_type", "transformers_version"}
+_HUGGING_FACE_KEYS = {*_WRITTEN_BY_TRANSFORMERS, "layer_norm_eps"}
 
 # The families whose original code means the tanh form by "gelu".
 _TANH_GELU_FAMILIES = ("bert", "albert", "nezha", "gpt", "gpt2", "t5")
@@ -103,6 +104,22 @@ def family_defaults(family):
     if family == "gau_alpha":
         defaults["num_attention_heads"] = 1
     return defaults
+
+
+def pad_token_id(values, family):
+    """Returns the id of padding, None if the model has none.
+
+    BERT's own files say nothing of it, and its code takes no other id than 0.
+    """
+    if family == "roberta":
+        return values.get("pad_token_id", 1)
+    if family != "gpt2":
+        return 0
+    given = values.get("pad_token_id")
+    if given is None:
+        return None if _WRITTEN_BY_TRANSFORMERS & values.keys() else 0
+    # The end of a text is a token to see, also where it was made to serve as padding.
+    return None if given in (-1, values.get("eos_token_id")) else given
 
 
 def native_gelu(family):

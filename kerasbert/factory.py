@@ -41,8 +41,8 @@ def build_transformer_model(
         model: "auto" (config and checkpoint decide; the printed line says how), "bert",
             "roberta", "albert" (one block per group, called at several depths),
             "albert_unshared" (a block per depth, initialised from the shared one), "electra"
-            (the discriminator), "electra_generator", "distilbert", or a subclass of
-            `kerasbert.models.Encoder`.
+            (the discriminator), "electra_generator", "distilbert", "gpt", "gpt2", "gpt2_ml", or
+            a subclass of `kerasbert.models.Encoder`.
         application: "encoder"; "lm" (each token sees those before it); or "unilm" (a text of
             segment 0 to read, one of segment 1 to write). The last two have the masked-LM
             head, which then predicts the next token.
@@ -59,6 +59,9 @@ def build_transformer_model(
             with_mlm: adds masked-LM probabilities (B, L, V); True for softmax, or an activation.
             with_discriminator: adds ELECTRA's probabilities (B, L) that a token was replaced;
                 True for sigmoid, or an activation.
+            with_lm: whether a GPT gives the probabilities (B, L, V) of the next token, default
+                True; an activation such as "linear", or False for the last hidden state.
+            final_activation: what True means there, default "softmax".
             with_classifier: adds a fine-tuned head: True or "sequence" (B, C), "token"
                 (B, L, C), or "span" (start and end, each (B, L)).
             num_labels: C; default is what checkpoint or config say.

@@ -7,6 +7,7 @@ from kerasbert.models.bert import BERT
 from kerasbert.models.electra import ELECTRA, ELECTRAGenerator
 from kerasbert.models.encoder import Encoder
 from kerasbert.models.gau import GAUAlpha
+from kerasbert.models.gpt import GPT, GPT2, GPT2ML
 from kerasbert.models.nezha import NEZHA
 from kerasbert.models.roberta import DistilBERT, RoBERTa
 from kerasbert.models.roformer import RoFormer, RoFormerV2
@@ -36,6 +37,9 @@ MODELS = {
     "electra": ELECTRA,
     "electra_generator": ELECTRAGenerator,
     "distilbert": DistilBERT,
+    "gpt": GPT,
+    "gpt2": GPT2,
+    "gpt2_ml": GPT2ML,
     "t5": T5,
     "t5_encoder": T5Encoder,
     "t5_decoder": T5Decoder,
@@ -63,6 +67,7 @@ _TELLING_KEYS = {
     "n_layers": "distilbert",
     "use_relative_position": "nezha",
     "max_relative_position": "nezha",
+    "n_embd": "gpt2",
 }
 
 

@@ -12,7 +12,7 @@ from kerasbert.config_file import ALIASES, config_style, resolve_aliases
 from kerasbert.errors import ConfigError, WeightMismatchError, check_integer, did_you_mean
 from kerasbert.layers.masking import APPLICATIONS
 from kerasbert.models.albert import ALBERTUnshared
-from kerasbert.models.options import BuildOptions, check_head
+from kerasbert.models.options import BuildOptions, check_head, refuse_language_model
 from kerasbert.weights.detect import Match
 from kerasbert.weights.sizes import sizes_in
 from kerasbert.weights.t5 import head_of_t5
@@ -92,6 +92,7 @@ class Request:
         """
         given = {name: value for name, value in options.items() if value is not None}
         _check_unsharing(architecture, given)
+        refuse_language_model(given, architecture)
         from_file = {
             key: value
             for key, value in resolve_aliases(values).items()
@@ -268,9 +269,12 @@ def _for_application(architecture, application, build):
             f"Expected one of: {', '.join(APPLICATIONS)}."
         )
     if application not in architecture.applications:
+        lacking = "masked-LM head to predict tokens with"
+        if "lm" in architecture.applications:
+            lacking = "segments to tell two texts apart"
         raise ConfigError(
             f"application={application!r} is not supported by the {architecture.family} family: "
-            "it has no masked-LM head to predict tokens with.\n"
+            f"it has no {lacking}.\n"
             f"Expected one of: {', '.join(architecture.applications)}."
         )
     if application != "encoder" and "with_mlm" in architecture.supported_heads:

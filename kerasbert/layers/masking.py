@@ -92,7 +92,7 @@ class PaddingMask(keras.layers.Layer):
     """Marks the real tokens of models whose padding id is not 0.
 
     Args:
-        pad_token_id: the id of padding.
+        pad_token_id: the id of padding, None if all tokens are real.
         starts_with_padding: whether the first token is real although it has that id, as the
             one with which T5's decoder starts.
         **kwargs: arguments of `keras.layers.Layer`.
@@ -108,13 +108,15 @@ class PaddingMask(keras.layers.Layer):
         [[1, 1, 0]]
     """
 
-    def __init__(self, pad_token_id, starts_with_padding=False, **kwargs):
+    def __init__(self, pad_token_id=None, starts_with_padding=False, **kwargs):
         super().__init__(**kwargs)
         self.pad_token_id = pad_token_id
         self.starts_with_padding = starts_with_padding
 
     def call(self, inputs):
         """Returns the padding mask of a batch."""
+        if self.pad_token_id is None:
+            return ops.ones_like(inputs, dtype="int32")
         real = ops.not_equal(inputs, self.pad_token_id)
         if self.starts_with_padding:
             real = ops.logical_or(real, ops.arange(ops.shape(inputs)[1]) == 0)

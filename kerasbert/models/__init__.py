@@ -5,6 +5,7 @@ from kerasbert.models.bert import BERT
 from kerasbert.models.electra import ELECTRA, ELECTRAGenerator
 from kerasbert.models.encoder import Encoder
 from kerasbert.models.gau import GAUAlpha
+from kerasbert.models.gpt import GPT, GPT2, GPT2ML
 from kerasbert.models.nezha import NEZHA
 from kerasbert.models.roberta import DistilBERT, RoBERTa
 from kerasbert.models.roformer import RoFormer, RoFormerV2
@@ -14,6 +15,9 @@ __all__ = [
     "ALBERT",
     "BERT",
     "ELECTRA",
+    "GPT",
+    "GPT2",
+    "GPT2ML",
     "NEZHA",
     "ALBERTUnshared",
     "DistilBERT",

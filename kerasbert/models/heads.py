@@ -139,6 +139,11 @@ class Heads:
         check_head(option, value)
         return activations.get(default if isinstance(value, bool) else value)
 
+    def lm_activation(self):
+        """Returns the activation of the head that predicts the next token."""
+        default = self.options.final_activation
+        return self.head_activation("with_lm", self.options.with_lm, default=default)
+
     def refuse_other_heads(self, options):
         """Refuses heads that the family does not have.
 

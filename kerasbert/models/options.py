@@ -66,6 +66,31 @@ class BuildOptions:
         return kind
 
 
+def refuse_language_model(given, architecture):
+    """Refuses the options of a head that predicts the next token where there is none.
+
+    Args:
+        given: the options that were given; the head is on by default, where there is one.
+        architecture: subclass of `Encoder`.
+
+    Raises:
+        ConfigError: names the option and the head that the family has.
+    """
+    if "with_lm" in architecture.supported_heads:
+        return
+    for option in ("with_lm", "final_activation"):
+        if given.get(option):
+            advice = "Pass model='gpt', model='gpt2' or model='gpt2_ml' for such a head"
+            if "with_mlm" in architecture.supported_heads:
+                advice += "; application='lm' makes that of with_mlm predict the next token"
+            raise ConfigError(
+                f"{option}={given[option]!r}, but models of the {architecture.family} family have "
+                "no head of their own that predicts the next token.\n"
+                f"Expected one of: {', '.join(architecture.supported_heads) or 'no head'}.\n"
+                f"{advice}."
+            )
+
+
 def check_head(option, value):
     """Refuses what cannot be the value of an option that switches a head on.
 

@@ -20,6 +20,9 @@ MODELS_OF_FAMILY = {
     "electra_generator": "model='electra_generator'",
     "roberta": "model='roberta'",
     "distilbert": "model='distilbert'",
+    "gpt": "model='gpt'",
+    "gpt2": "model='gpt2'",
+    "gpt2_ml": "model='gpt2_ml'",
     "t5": "model='t5'",
     # The TF1 files of these two have the same names.
     "nezha": "model='nezha' (or model='roformer', if it is one)",

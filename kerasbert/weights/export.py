@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kerasbert.conventions import WITHOUT_SEGMENTS
 from kerasbert.depth import groups_for_separate_layers
 from kerasbert.errors import CheckpointError, WeightMismatchError, listing
 from kerasbert.weights.load import to_numpy
@@ -62,7 +63,7 @@ def segments_of_file(config, dialect, prefix):
         The configuration, and a dict from the name of the table to its zeros, which change
         nothing; both as they were for a model that has segments or whose code has none.
     """
-    if config.type_vocab_size or config.family == "distilbert":
+    if config.type_vocab_size or config.family in WITHOUT_SEGMENTS:
         return config, {}
     zeros = np.zeros((_SEGMENTS, config.norm_width), dtype="float32")
     tables = {

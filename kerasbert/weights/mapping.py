@@ -91,7 +91,7 @@ KEY_OF_SYMBOL = {
 }
 
 # The layer whose presence says that the model has a head.
-_HEAD_LAYERS = {"mlm": "MLM-Bias"}
+_HEAD_LAYERS = {"mlm": "MLM-Bias", "lm": "LM-Activation"}
 
 
 def one_stack(address, rows):

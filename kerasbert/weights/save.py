@@ -20,6 +20,7 @@ from kerasbert.weights.dialects import (
     ROFORMER,
     ROFORMER_V2,
     T5,
+    gpt,
 )
 from kerasbert.weights.export import (
     Written,
@@ -46,6 +47,7 @@ _DIALECT_OF_FAMILY = {
     "roformer": ROFORMER,
     "roformer_v2": ROFORMER_V2,
     "gau_alpha": GAU_ALPHA,
+    **{dialect.family: dialect for dialect in gpt.ALL},
 }
 
 # Where the checkpoints of a family have several tables of names, by `ModelConfig.layout`.
@@ -165,6 +167,8 @@ def _keys_of_file(config):
     keys.update(_own_keys(config))
     if config.projects_first:
         keys["ln_type"] = config.ln_type
+    elif config.family == "gpt2" and config.pad_token_id != 0:
+        keys["pad_token_id"] = -1 if config.pad_token_id is None else config.pad_token_id
     elif config.family == "albert":
         keys["num_hidden_groups"] = config.num_hidden_groups
         keys["inner_group_num"] = config.inner_group_num

@@ -147,6 +147,8 @@ def _conventions(values, match, given):
         values.setdefault("hidden_act", ["gelu_new", "linear"] if gated else "relu")
     if dialect.family == "roberta":
         values.setdefault("layer_norm_eps", 1e-5)
+    if dialect.family == "gpt2" and dialect.hugging_face and "pad_token_id" not in given:
+        values["pad_token_id"] = -1  # as configurations from there, which name none
     if dialect.embedding_order == "project_first" and "ln_type" not in given:
         values["ln_type"] = "postln"
         return ["ln_type='postln' (no other weights were published)"]
@@ -177,6 +179,8 @@ def _heads(values, dialect):
         return 12, "as the tiny and small Chinese ALBERTs have"
     if dialect.family == "albert" and width == 2048:
         return None, "ALBERT xlarge was published with 16 and with 32 heads"
+    if dialect.family == "gpt2" and width == 2560:
+        return 32, "as CPM has"
     if width in SMALL_CHINESE:
         return None, f"models with hidden_size={width} have 6 or 12 heads"
     if width % 64:
@@ -187,6 +191,8 @@ def _heads(values, dialect):
 def _activation(values, dialect):
     if dialect.hugging_face and dialect.family == "albert":
         return "gelu_tanh", "transformers' default for ALBERT"
+    if dialect.family == "gpt2":
+        return "gelu_tanh", "the family's own"
     if dialect.hugging_face:
         return "gelu_erf", "the family's own"
     if dialect.family in _OWN_ACTIVATIONS:

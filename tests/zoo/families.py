@@ -54,6 +54,8 @@ class Family:
     """Those it has besides "encoder"."""
     causal: dict | None = None
     """Options of the reference for application "lm"; None where it has none."""
+    always_causal: bool = False
+    """Whether no token ever sees a later one, but with "unilm"."""
     segments: bool = True
     flat: tuple = ("query_key_bias",)
     """Ends of the paths of variables on which no output depends."""

@@ -1,6 +1,6 @@
 """The name tables. Names of checkpoint variables stand in this folder and nowhere else."""
 
-from kerasbert.weights.dialects import huggingface
+from kerasbert.weights.dialects import gpt, huggingface
 from kerasbert.weights.dialects.albert_zh import ALBERT_ZH, ALBERT_ZH_UNSHARED
 from kerasbert.weights.dialects.electra import (
     ELECTRA,
@@ -20,6 +20,7 @@ DIALECTS = (
     ELECTRA,
     ELECTRA_GENERATOR_UNTIED,
     ELECTRA_GENERATOR,
+    *gpt.ALL,
     T5,
     MT5,
     NEZHA,

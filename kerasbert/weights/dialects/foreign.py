@@ -22,12 +22,16 @@ FOREIGN = tuple(
             "Its word embeddings or all of its blocks are missing.",
         ),
         (
-            r"^(bert|albert|electra)\.|^encoder\.layer\.\d|^embeddings\.word_embeddings\.",
+            r"^(bert|albert|electra|transformer)\.|^encoder\.layer\.\d|"
+            r"^embeddings\.word_embeddings\.|^h\.\d|^wte\.",
             "only a part of a Hugging Face model",
             "Its word embeddings or all of its blocks are missing, or its family is another one.",
         ),
-        (r"^newslm/", "a GPT2-ML checkpoint", "It is none of the models of this version."),
-        (r"^gpt/", "a GPT checkpoint", "It is none of the models of this version."),
+        (
+            r"^(gpt|newslm)/",
+            "only a part of a GPT checkpoint",
+            "Its word embeddings or all of its blocks are missing.",
+        ),
         (
             r"^(shared|encoder|decoder)/(embedding|block_)",
             "only a part of a T5 checkpoint",

@@ -5,6 +5,8 @@ called weight and bias, gamma and beta in files of the first years. The base mod
 ("bert.") is absent where the base model was saved alone; heads never have it.
 """
 
+from dataclasses import replace
+
 from kerasbert.weights.mapping import Dialect, Row, one_stack
 
 # The last two are tables of sines, of RoFormer and NEZHA.
@@ -81,6 +83,7 @@ def _dialect(name, family, top_rows, **differences):
         "required": ("embeddings.word_embeddings.weight",),
         "scopes": ("embeddings.", "encoder."),
         "prefixes": (f"{name}.", ""),
+        "buffers": BUFFERS,
         **differences,
     }
     return Dialect(
@@ -88,7 +91,6 @@ def _dialect(name, family, top_rows, **differences):
         title=f"Hugging Face {family}",
         family=family,
         top_rows=top_rows,
-        buffers=BUFFERS,
         hugging_face=True,
         **settings,
     )
@@ -264,4 +266,56 @@ ROFORMER = _dialect(
     forbidden=(_POSITIONS,),
 )
 
-ALL = (BERT, ROBERTA, ALBERT, ELECTRA, ELECTRA_GENERATOR, DISTILBERT, NEZHA, ROFORMER)
+
+def _conv1d(ours, theirs, dims):
+    """The rows of a dense layer whose weight is stored as Keras does, "in out"."""
+    return (
+        Row(f"{ours}/kernel", f"{theirs}.weight", dims),
+        Row(f"{ours}/bias", f"{theirs}.bias", dims.split()[1]),
+    )
+
+
+def _fused(part, *ours):
+    """The rows of layers whose kernels stand side by side in one."""
+    return tuple(
+        replace(row, part=(index, len(ours)))
+        for index, layer in enumerate(ours)
+        for row in _conv1d(layer, part, "H 3H")
+    )
+
+
+GPT2 = _dialect(
+    "transformer",
+    "gpt2",
+    (
+        Row("Embedding-Token/embeddings", "wte.weight", "V E", vocab=True),
+        Row("Embedding-Position/embeddings", "wpe.weight", "P E"),
+        *_norm("Output-Norm", "ln_f", "H"),
+        Row(
+            "Embedding-Token/embeddings",
+            "lm_head.weight",
+            "V E",
+            "lm",
+            vocab=True,
+            outside=True,
+            tied=True,
+        ),
+    ),
+    blocks=one_stack(
+        "h.{layer}.",
+        (
+            *_fused("attn.c_attn", "attention/query", "attention/key", "attention/value"),
+            *_conv1d("attention/output", "attn.c_proj", "H H"),
+            *_norm("attention/norm", "ln_1", "H"),
+            *_conv1d("feed_forward/intermediate", "mlp.c_fc", "H I"),
+            *_conv1d("feed_forward/output", "mlp.c_proj", "I H"),
+            *_norm("feed_forward/norm", "ln_2", "H"),
+        ),
+    ),
+    required=("wte.weight",),
+    scopes=("wte.", "wpe.", "h.", "ln_f."),
+    # The triangle that hides later tokens, and the number it puts there.
+    buffers=(".attn.bias", ".attn.masked_bias"),
+)
+
+ALL = (BERT, ROBERTA, ALBERT, ELECTRA, ELECTRA_GENERATOR, DISTILBERT, NEZHA, ROFORMER, GPT2)
