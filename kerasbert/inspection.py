@@ -24,6 +24,7 @@ _SHOWN = (
     "num_hidden_layers",
     "num_attention_heads",
     "intermediate_size",
+    "attention_key_size",
     "num_hidden_groups",
     "inner_group_num",
     "max_position_embeddings",
@@ -220,6 +221,8 @@ def _others(checkpoint, match, known):
 
 def _shown(full, family):
     hidden = () if family == "albert" else ("num_hidden_groups", "inner_group_num")
+    if family != "gau_alpha":
+        hidden = (*hidden, "attention_key_size")  # it follows from the others
     if full.get("embedding_order") != "project_first":
         hidden = (*hidden, "ln_type")  # they are all post-LN
     return {key: full[key] for key in _SHOWN if full.get(key) is not None and key not in hidden}

@@ -44,7 +44,8 @@ def multilabel_categorical_crossentropy(y_true, y_pred):
     visible = ops.greater(y_pred, MASKED_SCORE)
     negative = ops.logical_and(visible, ops.less(y_true, 1))
     positive = ops.logical_and(visible, ops.greater(y_true, 0))
-    # The inner `where` keeps log(0) out of sight: its gradient is NaN even where not taken.
+    # The inner `where` keeps log(0) out of sight: labels that are computed have a gradient too,
+    # and that of log(0) would be NaN even where it is not taken.
     log_negative = ops.log1p(-ops.where(negative, y_true, 0.0))
     log_positive = ops.log(ops.where(positive, y_true, 1.0))
     return _log_one_plus(negative, y_pred + log_negative) + _log_one_plus(

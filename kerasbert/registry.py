@@ -6,8 +6,11 @@ from kerasbert.models.albert import ALBERT, ALBERTUnshared
 from kerasbert.models.bert import BERT
 from kerasbert.models.electra import ELECTRA, ELECTRAGenerator
 from kerasbert.models.encoder import Encoder
+from kerasbert.models.gau import GAUAlpha
 from kerasbert.models.gpt import GPT, GPT2, GPT2ML
+from kerasbert.models.nezha import NEZHA
 from kerasbert.models.roberta import DistilBERT, RoBERTa
+from kerasbert.models.roformer import RoFormer, RoFormerV2
 from kerasbert.models.t5 import (
     MT5,
     T5,
@@ -49,6 +52,10 @@ MODELS = {
     "mt5.1.1": MT5,
     "mt5.1.1_encoder": MT5Encoder,
     "mt5.1.1_decoder": MT5Decoder,
+    "nezha": NEZHA,
+    "roformer": RoFormer,
+    "roformer_v2": RoFormerV2,
+    "gau_alpha": GAUAlpha,
 }
 _OF_FAMILY = {**MODELS, "roberta": RoBERTa}
 
@@ -58,6 +65,8 @@ _TELLING_KEYS = {
     "inner_group_num": "albert",
     "ln_type": "albert",
     "n_layers": "distilbert",
+    "use_relative_position": "nezha",
+    "max_relative_position": "nezha",
     "n_embd": "gpt2",
 }
 
@@ -125,6 +134,8 @@ def _family(values, checkpoint, options):
     if told is not None:
         families = _confirmed(told, families, checkpoint)
     if len(families) > 1:
+        families = [f for f in _told_by_keys(values) if f in families][:1] or families
+    if len(families) > 1:
         raise ConfigError(
             f"{checkpoint.source} may hold a model of the families: {', '.join(families)}.\n"
             "Expected a config with model_type, or names that only one family has.\n"
@@ -154,9 +165,8 @@ def _told_by_config(values):
 def _without_checkpoint(values, told):
     if told is not None:
         return told[0], "by model_type of the configuration"
-    for key, family in _TELLING_KEYS.items():
-        if values.get(key) is not None:
-            return family, f"by {key} of the configuration"
+    for family, key in _told_by_keys(values).items():
+        return family, f"by {key} of the configuration"
     embedding_size = values.get("embedding_size")
     if embedding_size is not None and embedding_size != values.get("hidden_size"):
         raise ConfigError(
@@ -166,6 +176,16 @@ def _without_checkpoint(values, told):
             "Pass model='albert', model='electra' or model='electra_generator'."
         )
     return "bert", "as the configuration hints at no other family"
+
+
+def _told_by_keys(values):
+    """Dict from the families that have a key of their own in the configuration to that key."""
+    told = {}
+    for key, family in _TELLING_KEYS.items():
+        # Of a switch, only "on" tells something.
+        if values.get(key) is not None and values[key] is not False:
+            told.setdefault(family, key)
+    return told
 
 
 def _best_families(checkpoint):

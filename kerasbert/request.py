@@ -39,7 +39,7 @@ _FILE_OPTIONS = {
 } | _VOCABULARY_KEYS
 
 # What files of other styles may leave out, and shapes show.
-_FROM_FILE = ("max_position_embeddings", "type_vocab_size")
+_FROM_FILE = ("max_position_embeddings", "type_vocab_size", "attention_key_size")
 
 _KINDS = {
     "with_mask_input": bool,

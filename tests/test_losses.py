@@ -134,6 +134,15 @@ def test_gradients(labels):
     np.testing.assert_allclose(found, expected, atol=2e-6)
 
 
+@pytest.mark.backends
+def test_labels_that_are_computed_have_gradients():
+    found = gradient_of(lambda labels: multilabel_categorical_crossentropy(labels, SCORES), PARTS)
+    assert np.isfinite(found).all()
+    inside = (PARTS > 0) & (PARTS < 1)
+    expected = numerical_gradient(lambda labels: rows(labels, SCORES), PARTS)
+    np.testing.assert_allclose(found[inside], expected[inside], rtol=1e-3, atol=1e-5)
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_low_precision_is_summed_in_float32(dtype):
     scores = ops.cast(np.full((1, 4000), 10.0), dtype)

@@ -15,8 +15,13 @@ from kerasbert.layers.positions import PositionEmbedding, PositionsOfTokens, Sin
 from kerasbert.layers.relative_positions import (
     RelativePositionEmbedding,
     RelativePositionEmbeddingT5,
+    SinusoidalRelativePositionEmbedding,
 )
-from kerasbert.layers.residual_attention import CrossAttention, SelfAttention
+from kerasbert.layers.residual_attention import (
+    CrossAttention,
+    ResidualGatedAttention,
+    SelfAttention,
+)
 from kerasbert.layers.scale_offset import ScaleOffset
 from kerasbert.layers.sinusoidal import SinusoidalPositionEmbedding
 
@@ -41,10 +46,12 @@ __all__ = [
     "RelativePositionEmbedding",
     "RelativePositionEmbeddingT5",
     "ResidualFeedForward",
+    "ResidualGatedAttention",
     "ScaleOffset",
     "SelfAttention",
     "SingleSegmentEmbedding",
     "SinusoidalPositionEmbedding",
+    "SinusoidalRelativePositionEmbedding",
     "TakeFeature",
     "TiedProjection",
     "TransformerBlock",

@@ -87,6 +87,11 @@ class GatedAttentionUnit(CompositeLayer):
 
     def build(self, inputs_shape, attention_mask_shape=None, position_bias_shape=None):
         """Makes and builds the sub-layers for one input (B, L, H), or for three."""
+        self.build_dense(inputs_shape)
+        self.freeze_sublayers()
+
+    def build_dense(self, inputs_shape):
+        """Makes and builds the dense layers and scalings."""
         self._check_inputs(inputs_shape)
         if self.self_attention:
             query_shape = inputs_shape
@@ -99,14 +104,13 @@ class GatedAttentionUnit(CompositeLayer):
             self.uq_dense = self._projection("uq_dense", self.units + self.key_size, query_shape)
             self.k_dense = self._projection("k_dense", self.key_size, key_shape)
             self.v_dense = self._projection("v_dense", self.units, value_shape)
-        self.dropout = keras.layers.Dropout(
-            self.attention_dropout, name="dropout", dtype=self.dtype_policy
+        self.dropout_of_weights = keras.layers.Dropout(
+            self.attention_dropout, name="attention_dropout", dtype="float32"
         )
         context_shape = (*query_shape[:-1], self.units)
         self.o_dense = self.built_dense(
             "o_dense", query_shape[-1], context_shape, use_bias=self.use_bias
         )
-        self.freeze_sublayers()
 
     def _projection(self, name, units, input_shape):
         return self.built_dense(
@@ -129,6 +133,17 @@ class GatedAttentionUnit(CompositeLayer):
         calls with a single tensor and under the other to calls with several.
         """
         self._check_inputs(inputs)
+        keras_mask = inputs_mask if mask is None else mask
+        return self.attend(inputs, self._visible(attention_mask, keras_mask), position_bias)
+
+    def attend(self, inputs, visible=None, position_bias=None):
+        """Returns the gated context (B, L, H).
+
+        Args:
+            inputs: see the class.
+            visible: bool tensor (B, 1, K) or (B, L, K), or None.
+            position_bias: see the class.
+        """
         gate, query, key, value = self._project(inputs)
         if position_bias is not None:
             query, key = apply_rotary_position_embeddings(position_bias, query, key)
@@ -136,12 +151,8 @@ class GatedAttentionUnit(CompositeLayer):
             # Before the product, which in float16 would sooner overflow.
             query = query * self.key_size**-0.5
         scores = ops.matmul(query, ops.transpose(key, (0, 2, 1)))  # (B, L, K)
-        keras_mask = inputs_mask if mask is None else mask
-        visible = self._visible(attention_mask, keras_mask)
-        weights = ops.cast(
-            attention_weights(scores, visible, self.normalization), self.compute_dtype
-        )
-        context = ops.matmul(self.dropout(weights), value)  # (B, L, U)
+        weights = self.dropout_of_weights(attention_weights(scores, visible, self.normalization))
+        context = ops.matmul(ops.cast(weights, self.compute_dtype), value)  # (B, L, U)
         return self.o_dense(gate * context)  # (B, L, H)
 
     def _project(self, inputs):

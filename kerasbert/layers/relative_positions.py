@@ -1,4 +1,4 @@
-"""Learned vectors for the distance of a key from a query.
+"""Vectors for the distance of a key from a query, learned or fixed.
 
 Shapes: B batch, Q queries, K keys, D size of a vector.
 """
@@ -10,6 +10,7 @@ import numpy as np
 from keras import ops
 
 from kerasbert.errors import ConfigError, check_integer
+from kerasbert.layers.rotary import check_pairs, sinusoidal_embeddings
 from kerasbert.layers.tables import TableLayer, pair
 
 
@@ -57,7 +58,11 @@ class RelativePositionEmbedding(TableLayer):
         queries, keys = pair(queries, queries if keys is None else keys)
         rows = ops.arange(ops.shape(queries)[1], dtype="int32")[:, None]
         columns = ops.arange(ops.shape(keys)[1], dtype="int32")[None]
-        return ops.take(self.embeddings, self.rows_of(columns - rows), axis=0)  # (Q, K, D)
+        return ops.take(self.table(), self.rows_of(columns - rows), axis=0)  # (Q, K, D)
+
+    def table(self):
+        """Returns the vectors (input_dim, D) of all distances."""
+        return self.embeddings
 
     def rows_of(self, distances):
         """Returns the row of the table for each distance, key minus query."""
@@ -72,6 +77,54 @@ class RelativePositionEmbedding(TableLayer):
         """Returns (Q, K, D)."""
         queries, keys = pair(queries_shape, queries_shape if keys_shape is None else keys_shape)
         return (queries[1], keys[1], self.output_dim)
+
+
+@keras.saving.register_keras_serializable(package="kerasbert")
+class SinusoidalRelativePositionEmbedding(RelativePositionEmbedding):
+    """`RelativePositionEmbedding` with fixed vectors of sines and cosines, as in NEZHA.
+
+    They are computed, so that the layer has no variable to load, to save or to train.
+
+    Args:
+        input_dim: number of distances, an odd one: twice the largest and one more.
+        output_dim: size D of the vectors, an even number.
+        **kwargs: arguments of `keras.layers.Layer`.
+
+    Call arguments:
+        queries: tensor (B, Q, …), of which only the length matters; or the list
+            `[queries, keys]`.
+        keys: tensor (B, K, …), of which only the length matters; default the queries.
+
+    Returns:
+        Float tensor (Q, K, D).
+
+    Raises:
+        ConfigError: if a size is no positive integer, or D is odd.
+
+    Example:
+        >>> SinusoidalRelativePositionEmbedding(129, 64)(keras.ops.ones((2, 5, 16))).shape
+        TensorShape([5, 5, 64])
+
+    Source: Wei et al. 2019 (arXiv:1909.00204).
+    """
+
+    def __init__(self, input_dim, output_dim, **kwargs):
+        super().__init__(input_dim, output_dim, **kwargs)
+        check_pairs("output_dim", output_dim)
+
+    def build(self, queries_shape, keys_shape=None):
+        """There is nothing to create."""
+
+    def table(self):
+        """Returns the vectors (input_dim, D) of all distances."""
+        vectors = sinusoidal_embeddings(ops.arange(self.input_dim), self.output_dim)
+        return ops.cast(vectors, self.compute_dtype)
+
+    def get_config(self):
+        """Returns the arguments that rebuild this layer."""
+        config = super().get_config()
+        del config["embeddings_initializer"]
+        return config
 
 
 @keras.saving.register_keras_serializable(package="kerasbert")

@@ -1,11 +1,12 @@
 """The attention halves of a Transformer block.
 
-Shapes: B batch, L length (Q of queries, K of keys), H hidden size, N heads.
+Shapes: B batch, L length (Q of queries, K of keys), H hidden size, N heads, S key size.
 """
 
 import keras
 
 from kerasbert.layers.attention import MultiHeadAttention
+from kerasbert.layers.gated_attention import GatedAttentionUnit
 from kerasbert.layers.residual import ResidualLayer
 
 
@@ -154,3 +155,66 @@ class CrossAttention(ResidualLayer, MultiHeadAttention):
     def compute_output_spec(self, inputs, context, *args, **kwargs):
         """Returns the symbolic output for `inputs`."""
         return self.specify(inputs, context, with_scores=False)
+
+
+@keras.saving.register_keras_serializable(package="kerasbert")
+class ResidualGatedAttention(ResidualLayer, GatedAttentionUnit):
+    """`GatedAttentionUnit` with its residual connection and layer normalisation: a whole block.
+
+    Args:
+        units: as in `GatedAttentionUnit`.
+        key_size: as in `GatedAttentionUnit`.
+        **kwargs: further arguments of `GatedAttentionUnit`, whose `self_attention` has to stay
+            True, and those of `ResidualLayer`.
+
+    Call arguments:
+        inputs: float tensor (B, L, H).
+        attention_mask: bool tensor (B, 1, L) or (B, L, L); False keys are not seen.
+        position_bias: sinusoidal vectors (1 or B, L, S), by which queries and keys are rotated.
+        condition: float tensor (B, C) or (B, L, C), where the norm is conditional.
+
+    Returns:
+        Float tensor (B, L, H).
+
+    Raises:
+        ConfigError: as `GatedAttentionUnit` does.
+
+    Example:
+        >>> ResidualGatedAttention(64, key_size=16)(keras.ops.ones((2, 5, 32))).shape
+        TensorShape([2, 5, 32])
+
+    Source: as `GatedAttentionUnit`.
+    """
+
+    def __init__(self, units, key_size, **kwargs):
+        super().__init__(units=units, key_size=key_size, **kwargs)
+
+    def build(
+        self,
+        inputs_shape,
+        attention_mask_shape=None,
+        position_bias_shape=None,
+        condition_shape=None,
+    ):
+        """Makes and builds the sub-layers for inputs of shape (B, L, H)."""
+        self.build_dense(inputs_shape)
+        self.build_residual(inputs_shape, condition_shape)
+
+    def call(self, inputs, attention_mask=None, position_bias=None, condition=None):
+        """Returns the hidden state after the block; see the class for shapes."""
+        outputs = self.attend(self.before(inputs, condition), attention_mask, position_bias)
+        return self.after(inputs, outputs, condition)
+
+    def compute_mask(self, inputs, previous_mask=None):
+        """The output has the Keras mask of the input."""
+        return previous_mask
+
+    def compute_output_shape(
+        self,
+        inputs_shape,
+        attention_mask_shape=None,
+        position_bias_shape=None,
+        condition_shape=None,
+    ):
+        """The output has the shape of the input."""
+        return tuple(inputs_shape)

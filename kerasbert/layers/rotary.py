@@ -33,17 +33,27 @@ def sinusoidal_embeddings(positions, dim, base=10000):
 
     Source: Vaswani et al. 2017 (arXiv:1706.03762), with the two parts interleaved.
     """
-    if isinstance(dim, bool) or not isinstance(dim, int) or dim < 2 or dim % 2:
+    check_pairs("dim", dim)
+    # Made in float64, so that only the last rounding is float32's.
+    frequencies = (float(base) ** (-np.arange(0, dim, 2) / dim)).astype("float32")
+    positions = ops.expand_dims(ops.cast(positions, "float32"), axis=-1)  # (…, 1)
+    angles = positions * ops.convert_to_tensor(frequencies)  # (…, D/2)
+    pairs = ops.stack([ops.sin(angles), ops.cos(angles)], axis=-1)  # (…, D/2, 2)
+    return ops.reshape(pairs, (*ops.shape(positions)[:-1], dim))
+
+
+def check_pairs(name, size):
+    """Refuses a size of sinusoidal vectors that is not made of pairs.
+
+    Raises:
+        ConfigError: names the argument and its value.
+    """
+    if isinstance(size, bool) or not isinstance(size, int) or size < 2 or size % 2:
         raise ConfigError(
-            f"dim={dim!r}: sinusoidal vectors are made of pairs, a sine and a cosine each.\n"
+            f"{name}={size!r}: sinusoidal vectors are made of pairs, a sine and a cosine each.\n"
             "Expected a positive even integer.\n"
             "Choose an even size, for rotary positions the size of a head."
         )
-    # Made in float64, so that only the last rounding is float32's.
-    frequencies = (float(base) ** (-np.arange(0, dim, 2) / dim)).astype("float32")
-    angles = ops.expand_dims(ops.cast(positions, "float32"), axis=-1) * frequencies  # (…, D/2)
-    pairs = ops.stack([ops.sin(angles), ops.cos(angles)], axis=-1)  # (…, D/2, 2)
-    return ops.reshape(pairs, (*ops.shape(positions), dim))
 
 
 def apply_rotary_position_embeddings(sinusoidal, *tensors):

@@ -6,8 +6,7 @@ Shapes: B batch, L length, E width of the input, D size of a vector.
 import keras
 from keras import ops
 
-from kerasbert.errors import check_integer
-from kerasbert.layers.rotary import sinusoidal_embeddings
+from kerasbert.layers.rotary import check_pairs, sinusoidal_embeddings
 from kerasbert.layers.tables import MergingLayer
 
 
@@ -68,7 +67,7 @@ class SinusoidalPositionEmbedding(MergingLayer):
 
     def __init__(self, output_dim, merge_mode="add", custom_position_ids=False, **kwargs):
         super().__init__(merge_mode, custom_position_ids, **kwargs)
-        check_integer("output_dim", output_dim, minimum=2)
+        check_pairs("output_dim", output_dim)
         self.output_dim = output_dim
 
     def vectors(self, inputs, positions):

@@ -149,6 +149,13 @@ class MergingLayer(keras.layers.Layer):
             "custom_position_ids": self.custom_position_ids,
         }
 
+    @classmethod
+    def from_config(cls, config):
+        """Makes the layer that `get_config` describes."""
+        # Keras' reader of HDF5 files puts its function `add` in the place of that word.
+        mode = config.get("merge_mode", "add")
+        return super().from_config({**config, "merge_mode": getattr(mode, "__name__", mode)})
+
 
 def is_nested(value):
     """Whether this is a list of tensors or of shapes, not one tensor or one shape."""

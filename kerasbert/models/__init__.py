@@ -4,8 +4,11 @@ from kerasbert.models.albert import ALBERT, ALBERTUnshared
 from kerasbert.models.bert import BERT
 from kerasbert.models.electra import ELECTRA, ELECTRAGenerator
 from kerasbert.models.encoder import Encoder
+from kerasbert.models.gau import GAUAlpha
 from kerasbert.models.gpt import GPT, GPT2, GPT2ML
+from kerasbert.models.nezha import NEZHA
 from kerasbert.models.roberta import DistilBERT, RoBERTa
+from kerasbert.models.roformer import RoFormer, RoFormerV2
 from kerasbert.models.view import hidden_state
 
 __all__ = [
@@ -15,11 +18,15 @@ __all__ = [
     "GPT",
     "GPT2",
     "GPT2ML",
+    "NEZHA",
     "ALBERTUnshared",
     "DistilBERT",
     "ELECTRAGenerator",
     "Encoder",
+    "GAUAlpha",
     "RoBERTa",
+    "RoFormer",
+    "RoFormerV2",
     "build_transformer_model",
     "hidden_state",
 ]

@@ -24,7 +24,16 @@ MODELS_OF_FAMILY = {
     "gpt2": "model='gpt2'",
     "gpt2_ml": "model='gpt2_ml'",
     "t5": "model='t5'",
+    # The TF1 files of these two have the same names.
+    "nezha": "model='nezha' (or model='roformer', if it is one)",
+    "roformer": "model='roformer' (or model='nezha', if it is one)",
+    "roformer_v2": "model='roformer_v2'",
+    "gau_alpha": "model='gau_alpha'",
 }
+
+
+# Absent where E == H.
+_OPTIONAL = ("Embedding-Mapping/kernel", "Embedding-Mapping/bias")
 
 
 @dataclass(frozen=True)
@@ -94,10 +103,19 @@ def matches_in(checkpoint):
 
 
 def best_matches(checkpoint):
-    """Lists those of `matches_in` that know the most names."""
+    """Lists those of `matches_in` that know the most names, and of these lack the fewest."""
     matches = matches_in(checkpoint)
-    most = max(len(match.known) for match in matches)
-    return [match for match in matches if len(match.known) == most]
+    ranks = [(len(match.known), -_lacking(checkpoint, match)) for match in matches]
+    return [match for match, rank in zip(matches, ranks, strict=True) if rank == max(ranks)]
+
+
+def _lacking(checkpoint, match):
+    """The number of variables outside of blocks that such a model has and the file lacks."""
+    return sum(
+        not any(name in checkpoint.shapes for name in row.names(match.prefix))
+        for row in match.dialect.top_rows
+        if row.head is None and row.ours not in _OPTIONAL
+    )
 
 
 def is_optimizer_slot(name):
@@ -107,6 +125,8 @@ def is_optimizer_slot(name):
 
 def _match(shapes, dialect, prefix):
     if not all(prefix + name in shapes for name in dialect.required):
+        return None
+    if any(prefix + name in shapes for name in dialect.forbidden):
         return None
     dialect = dialect.for_names(shapes)
     known = {name for row in dialect.top_rows for name in row.names(prefix)} & shapes.keys()

@@ -8,6 +8,7 @@ HEAD_LAYERS = (
     "MLM-Dense",
     "MLM-Norm",
     "MLM-Bias",
+    "Output-Mapping",
     "Discriminator-Dense",
     "Discriminator-Prediction",
     *CLASSIFIER_LAYERS,
@@ -61,7 +62,7 @@ def _options(present, values, family):
     heads = {}
     if "Pooler-Dense" in present:
         heads["with_nsp" if "NSP-Proba" in present else "with_pool"] = True
-    if {"MLM-Dense", "MLM-Norm", "MLM-Bias"} <= present:
+    if {"MLM-Dense", "MLM-Norm", "MLM-Bias"} <= present or "Output-Mapping" in present:
         heads["with_mlm"] = True
     if {"Discriminator-Dense", "Discriminator-Prediction"} <= present:
         heads["with_discriminator"] = True
@@ -75,7 +76,7 @@ def _classifier(present, values, family):
     text, token = "Classifier" in present, "Token-Classifier" in present
     if text and token:
         classes = str(values.get("architectures") or "")
-        on_pooler = family in ("bert", "albert")
+        on_pooler = family in ("bert", "albert", "nezha")
         text = "TokenClassification" not in classes and (not on_pooler or "Pooler-Dense" in present)
     if text:
         return "sequence"

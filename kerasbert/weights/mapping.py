@@ -24,8 +24,8 @@ class Row:
         theirs: name in the file, or a tuple of names of which any may stand there (the first
             is written; several must hold equal values); in block rows relative to the address.
         dims: the shape there in symbols (V vocabulary, E embedding, H hidden, I inner, P
-            positions, T segment types, N heads, K width of all heads, R buckets of distances, W
-            width of norm and tables, 2), such as "V E".
+            positions, T segment types, N heads, K width of all heads, S queries and keys of a
+            single head, R buckets of distances, W width of norm and tables, 2), such as "V E".
         head: None for the encoder itself, else "pooler", "nsp", "mlm", "lm", "discriminator"
             or "classifier".
         transpose: whether the array there is our array transposed.
@@ -87,6 +87,7 @@ KEY_OF_SYMBOL = {
     "T": "type_vocab_size",
     "N": "num_attention_heads",
     "R": "relative_attention_num_buckets",
+    "S": "attention_key_size",
 }
 
 # The layer whose presence says that the model has a head.
@@ -149,6 +150,7 @@ class Dialect:
         family: family of the models it holds.
         top_rows: rows outside the blocks.
         required: names that every such file has, and that tell it from its neighbours.
+        forbidden: names that no such file has, and its neighbours have.
         blocks: dict from "encoder" and "decoder" to their `Blocks`.
         scopes: beginnings of the names that belong to the encoder itself.
         embedding_order: see `ModelConfig`.
@@ -178,6 +180,7 @@ class Dialect:
     forces_projection: bool = False
     plain_classifier: bool = False
     task_rows: tuple = ()
+    forbidden: tuple = ()
 
     def for_names(self, names):
         """Returns the dialect with rows for the one task whose head is among `names`."""

@@ -12,7 +12,7 @@ from kerasbert.conventions import WORDS
 from kerasbert.errors import CheckpointError, KerasbertError, WeightMismatchError
 from kerasbert.models.view import find_encoder
 from kerasbert.weights.checkpoints.replacement import Replacement
-from kerasbert.weights.dialects import huggingface
+from kerasbert.weights.dialects import HUGGING_FACE_T5, huggingface
 from kerasbert.weights.export import (
     Written,
     arrays_by_name,
@@ -26,7 +26,7 @@ from kerasbert.weights.export import (
 )
 from kerasbert.weights.mapping import edges
 
-_DIALECTS = {dialect.family: dialect for dialect in huggingface.ALL}
+_DIALECTS = {dialect.family: dialect for dialect in (*huggingface.ALL, HUGGING_FACE_T5)}
 
 _CLASS_STEM = {
     "bert": "Bert",
@@ -35,7 +35,10 @@ _CLASS_STEM = {
     "electra": "Electra",
     "electra_generator": "Electra",
     "distilbert": "DistilBert",
+    "nezha": "Nezha",
+    "roformer": "RoFormer",
     "gpt2": "GPT2",
+    "t5": "T5",
 }
 
 # For each head, the layer that shows that the model has it, and the class for it there. The
@@ -48,6 +51,7 @@ _CLASS_OF_LAYER = (
     ("Discriminator-Prediction", "ForPreTraining"),
     ("MLM-Bias", "ForMaskedLM"),
     ("LM-Activation", "LMHeadModel"),
+    ("Decoder-Output-LM-Activation", "ForConditionalGeneration"),
     ("NSP-Proba", "ForNextSentencePrediction"),
 )
 
@@ -104,7 +108,7 @@ def write_pretrained(model, folder, tokenizer=None):
     _refuse_other_architectures(model, config, dialect)
     refuse_other_classifier(model, view, dialect)
     _check_vocabulary(tokenizer, config)
-    kind = _class_suffix(view)
+    kind = _class_suffix(view, dialect)
     prefix = dialect.prefixes[0] if kind != "Model" else ""
     found = edges(view, dialect, prefix, config)
     left_out = variables_without_name(model, view, found)
@@ -152,14 +156,23 @@ def _check_vocabulary(tokenizer, config):
         )
 
 
-def _class_suffix(view):
-    present = [suffix for layer, suffix in _CLASS_OF_LAYER if view.has_layer(layer)]
+def _class_suffix(view, dialect):
+    known = {row.ours.partition("/")[0] for row in dialect.top_rows}
+    present = [
+        suffix for layer, suffix in _CLASS_OF_LAYER if layer in known and view.has_layer(layer)
+    ]
     if present[:2] == ["ForMaskedLM", "ForNextSentencePrediction"]:
         return "ForPreTraining"
     return present[0] if present else "Model"
 
 
 def _refuse_other_architectures(model, config, dialect):
+    if config.stacks_built == ("decoder",):
+        raise WeightMismatchError(
+            f"{model.name!r} is a decoder alone, which is no model of transformers.\n"
+            "Expected an encoder, or encoder and decoder.\n"
+            "Write it with save_weights_as_checkpoint or model.save instead."
+        )
     # transformers has a layer norm epsilon of its own in the configuration, so any will do.
     refuse_inexpressible(
         model,
@@ -203,7 +216,7 @@ def _config_values(config, class_name, view):
         "num_hidden_layers": config.num_hidden_layers,
         "num_attention_heads": config.num_attention_heads,
         "intermediate_size": config.intermediate_size,
-        "hidden_act": _ACTIVATION_NAMES.get(config.hidden_act, config.hidden_act),
+        "hidden_act": _activation_name(config.hidden_act),
         "hidden_dropout_prob": config.hidden_dropout_prob,
         "attention_probs_dropout_prob": config.attention_probs_dropout_prob,
         "max_position_embeddings": config.max_position_embeddings,
@@ -217,17 +230,42 @@ def _config_values(config, class_name, view):
         values["num_hidden_groups"] = config.num_hidden_groups
         values["inner_group_num"] = config.inner_group_num
         values.update(sharing_keys(config))
+    if config.family == "nezha":
+        values["max_relative_position"] = config.max_relative_position
     for name in ("Classifier", "Token-Classifier"):
         if view.has_layer(name):
             labels = range(view.layer(name).units)
             values["id2label"] = {str(index): f"LABEL_{index}" for index in labels}
             values["label2id"] = {f"LABEL_{index}": index for index in labels}
+    if config.family == "t5":
+        values.update(_t5_values(config))
     if config.family == "gpt2":
         values["embd_pdrop"] = config.hidden_dropout_prob
         if config.vocab_size <= _END_OF_TEXT:
             values |= {"bos_token_id": None, "eos_token_id": None}
     theirs = {ours: word for word, ours in WORDS.get(config.family, {}).items()}
     return {theirs.get(key, key): value for key, value in values.items()}
+
+
+def _activation_name(activation):
+    return _ACTIVATION_NAMES.get(activation, activation)
+
+
+def _t5_values(config):
+    """The keys that only T5 has; the activation stands in `feed_forward_proj`."""
+    act, *gate = [config.hidden_act] if isinstance(config.hidden_act, str) else config.hidden_act
+    act = {"gelu_tanh": "gelu" if gate else "gelu_new"}.get(act, _activation_name(act))
+    return {
+        "feed_forward_proj": f"gated-{act}" if gate else act,
+        "num_decoder_layers": config.num_decoder_layers,
+        "attention_head_size": config.attention_head_size,
+        "relative_attention_num_buckets": config.relative_attention_num_buckets,
+        "relative_attention_max_distance": config.relative_attention_max_distance,
+        "is_encoder_decoder": config.stacks_built != ("encoder",),
+        "decoder_start_token_id": config.pad_token_id,
+        # By this key transformers tells whether the decoder's output is scaled.
+        "tie_word_embeddings": config.scale_decoder_outputs,
+    }
 
 
 def _write(folder, arrays, values, vocabulary):

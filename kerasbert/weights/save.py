@@ -12,9 +12,13 @@ from kerasbert.weights.dialects import (
     ALBERT_ZH_UNSHARED,
     ELECTRA,
     ELECTRA_GENERATOR_UNTIED,
+    GAU_ALPHA,
     GOOGLE_ALBERT,
     GOOGLE_BERT,
     MT5,
+    NEZHA,
+    ROFORMER,
+    ROFORMER_V2,
     T5,
     gpt,
 )
@@ -39,6 +43,10 @@ _DIALECT_OF_FAMILY = {
     "electra": ELECTRA,
     "electra_generator": ELECTRA_GENERATOR_UNTIED,
     "t5": T5,
+    "nezha": NEZHA,
+    "roformer": ROFORMER,
+    "roformer_v2": ROFORMER_V2,
+    "gau_alpha": GAU_ALPHA,
     **{dialect.family: dialect for dialect in gpt.ALL},
 }
 
@@ -156,6 +164,7 @@ def _keys_of_file(config):
     }
     if config.family != "bert":
         keys["embedding_size"] = config.embedding_size
+    keys.update(_own_keys(config))
     if config.projects_first:
         keys["ln_type"] = config.ln_type
     elif config.family == "gpt2" and config.pad_token_id != 0:
@@ -163,6 +172,18 @@ def _keys_of_file(config):
     elif config.family == "albert":
         keys["num_hidden_groups"] = config.num_hidden_groups
         keys["inner_group_num"] = config.inner_group_num
-    if config.family == "t5":
-        keys.update({key: getattr(config, key) for key in _T5_KEYS})
     return {**keys, **sharing_keys(config)}
+
+
+def _own_keys(config):
+    """The keys of single families, and those by which `model="auto"` tells them apart."""
+    if config.family == "nezha":
+        own = {"max_relative_position": config.max_relative_position}
+        return {"use_relative_position": True, **own}
+    if config.family == "roformer":
+        return {"model_type": "roformer"}
+    if config.family == "gau_alpha":
+        return {"attention_key_size": config.attention_key_size}
+    if config.family == "t5":
+        return {key: getattr(config, key) for key in _T5_KEYS}
+    return {}

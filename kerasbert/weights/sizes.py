@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from kerasbert.conventions import native_gelu
 from kerasbert.errors import ConfigError
 from kerasbert.weights.mapping import KEY_OF_SYMBOL
 
@@ -18,6 +19,7 @@ SMALL_CHINESE = (312, 384)
 
 CHINESE_VOCABULARY = 21128
 
+_OWN_ACTIVATIONS = {"roformer_v2": "relu", "gau_alpha": "swish"}
 
 # What the places of the blocks count: their stack, the column of a place, the key.
 _COUNTED = (
@@ -53,15 +55,17 @@ def sizes_in(checkpoint, match):
         such as the number of heads, and that of layers where one block serves them all.
     """
     sizes = {}
-    wide = "H" if match.dialect.embedding_order == "project_first" else "E"
-    for name, dims in _known_names(checkpoint, match):
-        shape = checkpoint.shapes[name]
-        symbols = dims.replace("W", wide).split()
+    for name, row in _known_names(checkpoint, match):
+        shape, symbols = checkpoint.shapes[name], _symbols(row, match)
         if len(shape) != len(symbols):
             continue  # the loader will say so
         for symbol, length in zip(symbols, shape, strict=True):
-            if symbol in KEY_OF_SYMBOL:
-                sizes.setdefault(KEY_OF_SYMBOL[symbol], Size(length, f"{name} is {shape}"))
+            key = {**KEY_OF_SYMBOL, "K": "heads_width"}.get(symbol)
+            if key is not None:
+                sizes.setdefault(key, Size(length, f"{name} is {shape}"))
+    if "num_attention_heads" in sizes and "heads_width" in sizes:
+        width, heads = sizes.pop("heads_width"), sizes["num_attention_heads"].value
+        sizes["attention_head_size"] = Size(width.value // heads, width.evidence)
     for stack, column, key in _COUNTED:
         numbers = {
             place[column]: address
@@ -90,8 +94,8 @@ def infer_config(checkpoint, match, given):
     values = {key: size.value for key, size in sizes_in(checkpoint, match).items()}
     values.setdefault("type_vocab_size", 0)
     values.update(given)
-    _check_shown(values, match.dialect, checkpoint.source)
-    assumed = _conventions(values, match.dialect, given)
+    _check_shown(values, checkpoint.source, match)
+    assumed = _conventions(values, match, given)
     if "num_hidden_layers" not in values:
         values["num_hidden_layers"] = _layers(values, checkpoint.source)
         assumed.append(
@@ -99,7 +103,7 @@ def infer_config(checkpoint, match, given):
             f"hidden_size={values['hidden_size']})"
         )
     for key, rule in _RULES.items():
-        if key not in given:
+        if key not in values:
             values[key], why = rule(values, match.dialect)
             if values[key] is None:
                 raise ConfigError(
@@ -111,17 +115,22 @@ def infer_config(checkpoint, match, given):
 
 
 def _known_names(checkpoint, match):
-    """Pairs of a name of the encoder in the file and its dims."""
+    """Pairs of a name of the encoder in the file and its row."""
     for row, place in match.placed_rows:
         if row.head is None:
-            yield from ((name, row.dims) for name in row.names(place) if name in checkpoint.shapes)
+            yield from ((name, row) for name in row.names(place) if name in checkpoint.shapes)
 
 
-def _check_shown(values, dialect, source):
-    rows = (*dialect.top_rows, *(row for blocks in dialect.blocks.values() for row in blocks.rows))
-    symbols = {symbol for row in rows if row.head is None for symbol in row.dims.split()}
-    for key in (KEY_OF_SYMBOL[symbol] for symbol in KEY_OF_SYMBOL if symbol in symbols):
-        if key not in values:
+def _symbols(row, match):
+    wide = "H" if match.dialect.embedding_order == "project_first" else "E"
+    return row.dims.replace("W", wide).split()
+
+
+def _check_shown(values, source, match):
+    rows = [row for row, _ in match.placed_rows if row.head is None]
+    shown = {symbol for row in rows for symbol in _symbols(row, match)}
+    for symbol, key in KEY_OF_SYMBOL.items():
+        if symbol in shown and key not in values:
             raise ConfigError(
                 f"{key} is not visible in {source}: the variables that would show it are "
                 "missing or have an unexpected number of axes.\n"
@@ -129,8 +138,13 @@ def _check_shown(values, dialect, source):
             )
 
 
-def _conventions(values, dialect, given):
+def _conventions(values, match, given):
     """Adds what is a matter of the release; returns texts on what is assumed."""
+    dialect = match.dialect
+    if dialect.family == "t5":
+        # The names of the variables show whether there is a gate.
+        gated = any("wi_0" in name for name in match.known)
+        values.setdefault("hidden_act", ["gelu_new", "linear"] if gated else "relu")
     if dialect.family == "roberta":
         values.setdefault("layer_norm_eps", 1e-5)
     if dialect.family == "gpt2" and dialect.hugging_face and "pad_token_id" not in given:
@@ -157,6 +171,8 @@ def _layers(values, source):
 def _heads(values, dialect):
     """The number of heads, or None, and the reason."""
     width = values["hidden_size"]
+    if dialect.family == "gau_alpha":
+        return 1, "as gated attention has"
     if dialect.family == "electra_generator" and width < 64:
         return 1, "as ELECTRA's code gives narrow generators"
     if dialect.family == "albert" and width in SMALL_CHINESE:
@@ -177,13 +193,15 @@ def _activation(values, dialect):
         return "gelu_tanh", "transformers' default for ALBERT"
     if dialect.family == "gpt2":
         return "gelu_tanh", "the family's own"
-    if dialect.hugging_face or dialect.family.startswith(("electra", "gpt2_ml")):
+    if dialect.hugging_face:
         return "gelu_erf", "the family's own"
+    if dialect.family in _OWN_ACTIVATIONS:
+        return _OWN_ACTIVATIONS[dialect.family], "as published"
     chinese = values["vocab_size"] == CHINESE_VOCABULARY
     google_albert = dialect.family == "albert" and dialect.embedding_order == "project_last"
     if google_albert and chinese and values["hidden_size"] not in SMALL_CHINESE:
         return "relu", "as Google's Chinese ALBERTs have"
-    return "gelu_tanh", "the family's own"
+    return native_gelu(dialect.family), "the family's own"
 
 
 def _dropout(values, dialect):

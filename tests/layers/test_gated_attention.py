@@ -1,5 +1,7 @@
 """The gated attention unit: through the harness, and against loops in float64."""
 
+import json
+
 import keras
 import numpy as np
 import pytest
@@ -146,6 +148,18 @@ def test_low_precision(case, policy):
 @each
 def test_saves_inside_a_functional_model(case, tmp_path):
     check_saving(case, tmp_path)
+
+
+@each
+def test_saves_as_hdf5(case, tmp_path):
+    inputs = case.symbolic()
+    model = keras.Model(list(inputs.values()), case.call(case.make(name="subject"), **inputs))
+    model.save(tmp_path / "model.h5")
+    again = keras.models.load_model(tmp_path / "model.h5")
+    found = json.loads(json.dumps(again.get_layer("subject").get_config()))
+    assert found == json.loads(json.dumps(model.get_layer("subject").get_config()))
+    batch = list(case.inputs.values())
+    np.testing.assert_array_equal(to_numpy(again(batch)), to_numpy(model(batch)))
 
 
 @pytest.mark.backends

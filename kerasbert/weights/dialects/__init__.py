@@ -8,6 +8,7 @@ from kerasbert.weights.dialects.electra import (
     ELECTRA_GENERATOR_UNTIED,
 )
 from kerasbert.weights.dialects.google import GOOGLE_ALBERT, GOOGLE_BERT
+from kerasbert.weights.dialects.relatives import GAU_ALPHA, NEZHA, ROFORMER, ROFORMER_V2
 from kerasbert.weights.dialects.t5 import HUGGING_FACE_T5, MT5, T5
 
 # Where two know equally many names of a file, the first is taken.
@@ -22,6 +23,10 @@ DIALECTS = (
     *gpt.ALL,
     T5,
     MT5,
+    NEZHA,
+    ROFORMER,
+    ROFORMER_V2,
+    GAU_ALPHA,
     *huggingface.ALL,
     HUGGING_FACE_T5,
 )

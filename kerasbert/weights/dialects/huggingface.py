@@ -9,7 +9,9 @@ from dataclasses import replace
 
 from kerasbert.weights.mapping import Dialect, Row, one_stack
 
-BUFFERS = ("position_ids", "token_type_ids")
+# The last two are tables of sines, of RoFormer and NEZHA.
+BUFFERS = ("position_ids", "token_type_ids", "embed_positions.weight", "positions_encoding")
+_POSITIONS = "embeddings.position_embeddings.weight"
 
 
 def _dense(ours, theirs, dims, head=None, outside=False):
@@ -238,6 +240,32 @@ DISTILBERT = _dialect(
     scopes=("embeddings.", "transformer."),
 )
 
+NEZHA = _dialect(
+    "nezha",
+    "nezha",
+    tuple(row for row in BERT.top_rows if row.theirs != _POSITIONS),
+    forbidden=(_POSITIONS,),
+)
+
+ROFORMER = _dialect(
+    "roformer",
+    "roformer",
+    (
+        *(row for row in _EMBEDDINGS if row.theirs != _POSITIONS),
+        *_dense("Embedding-Mapping", "embeddings_project", "H E"),
+        *_masked_lm(
+            "cls.predictions.transform.dense",
+            "cls.predictions.transform.LayerNorm",
+            ("cls.predictions.bias", "cls.predictions.decoder.bias"),
+            "cls.predictions.decoder.weight",
+            "E H",
+        ),
+        *_classifiers(_SECOND_LAYER),
+    ),
+    scopes=("embeddings.", "embeddings_project.", "encoder."),
+    forbidden=(_POSITIONS,),
+)
+
 
 def _conv1d(ours, theirs, dims):
     """The rows of a dense layer whose weight is stored as Keras does, "in out"."""
@@ -290,4 +318,4 @@ GPT2 = _dialect(
     buffers=(".attn.bias", ".attn.masked_bias"),
 )
 
-ALL = (BERT, ROBERTA, ALBERT, ELECTRA, ELECTRA_GENERATOR, DISTILBERT, GPT2)
+ALL = (BERT, ROBERTA, ALBERT, ELECTRA, ELECTRA_GENERATOR, DISTILBERT, NEZHA, ROFORMER, GPT2)
