@@ -167,7 +167,7 @@ def test_a_near_miss_of_a_model():
         build_transformer_model(BERT_CONFIG, model="albert_unshard")
 
 
-@pytest.mark.parametrize("application", ["lm", "unilm", "", None, 1])
+@pytest.mark.parametrize("application", ["seq2seq", "", None, 1])
 def test_unsupported_application(application):
     with refused(ConfigError, f"application={application!r}", "encoder"):
         bert(application=application)
