@@ -285,6 +285,7 @@ def test_every_layer_is_registered():
     abstract = {
         "CompositeLayer",
         "ConditionalLayer",
+        "LabelLayer",
         "MergingLayer",
         "ResidualLayer",
         "TableLayer",

@@ -2,6 +2,7 @@
 
 from kerasbert.layers.attention import MultiHeadAttention
 from kerasbert.layers.block import TransformerBlock
+from kerasbert.layers.crf import ConditionalRandomField
 from kerasbert.layers.embeddings import Embedding, TiedProjection
 from kerasbert.layers.feed_forward import FeedForward, ResidualFeedForward
 from kerasbert.layers.gated_attention import GatedAttentionUnit
@@ -9,6 +10,7 @@ from kerasbert.layers.global_pointer import EfficientGlobalPointer, GlobalPointe
 from kerasbert.layers.heads import BiasAdd, FirstToken, TakeFeature
 from kerasbert.layers.loss import Loss
 from kerasbert.layers.masking import AttentionMask, PaddingMask, VectorMask, ZeroPadding
+from kerasbert.layers.memm import MaximumEntropyMarkovModel
 from kerasbert.layers.normalization import LayerNormalization
 from kerasbert.layers.pooling import GlobalAveragePooling1D, GlobalMaxPooling1D
 from kerasbert.layers.positions import PositionEmbedding, PositionsOfTokens, SingleSegmentEmbedding
@@ -28,6 +30,7 @@ from kerasbert.layers.sinusoidal import SinusoidalPositionEmbedding
 __all__ = [
     "AttentionMask",
     "BiasAdd",
+    "ConditionalRandomField",
     "CrossAttention",
     "EfficientGlobalPointer",
     "Embedding",
@@ -39,6 +42,7 @@ __all__ = [
     "GlobalPointer",
     "LayerNormalization",
     "Loss",
+    "MaximumEntropyMarkovModel",
     "MultiHeadAttention",
     "PaddingMask",
     "PositionEmbedding",
