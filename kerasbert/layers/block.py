@@ -18,6 +18,7 @@ class TransformerBlock:
         cross_attention: a `CrossAttention`, or None.
 
     Example:
+        >>> from kerasbert.layers import ResidualFeedForward, SelfAttention
         >>> block = TransformerBlock(SelfAttention(4), ResidualFeedForward(64, "relu"))
         >>> hidden, scores = block(keras.ops.ones((2, 5, 32)))
         >>> hidden.shape
