@@ -271,7 +271,7 @@ def test_a_hugging_face_file_has_its_config_beside_it(tmp_path):
 
 def test_electra_says_why_it_is_no_language_model():
     for application in ("lm", "unilm"):
-        with refused(ConfigError, f"application={application!r}", "discriminator", "masked-LM"):
+        with refused(ConfigError, f"application={application!r}", "electra", "masked-LM"):
             build_transformer_model({**SIZES, "model_type": "electra"}, application=application)
 
 

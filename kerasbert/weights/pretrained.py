@@ -55,6 +55,9 @@ _CLASS_OF_LAYER = (
     ("NSP-Proba", "ForNextSentencePrediction"),
 )
 
+# These layers own no variable, so no row of a table tells whether a form knows their heads.
+_WITHOUT_VARIABLES = {"LM-Activation", "Decoder-Output-LM-Activation"}
+
 _ACTIVATION_NAMES = {"gelu_tanh": "gelu_new", "gelu_erf": "gelu", "swish": "silu"}
 
 # The end of a text in OpenAI's vocabulary, which transformers takes for that of any GPT-2.
@@ -157,7 +160,7 @@ def _check_vocabulary(tokenizer, config):
 
 
 def _class_suffix(view, dialect):
-    known = {row.ours.partition("/")[0] for row in dialect.top_rows}
+    known = {row.ours.partition("/")[0] for row in dialect.top_rows} | _WITHOUT_VARIABLES
     present = [
         suffix for layer, suffix in _CLASS_OF_LAYER if layer in known and view.has_layer(layer)
     ]

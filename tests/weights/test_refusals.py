@@ -115,8 +115,8 @@ def test_names_made_by_keras():
     ("name", "said"),
     [
         ("bert.encoder.layer.0.attention.self.query.weight", "Hugging Face"),
-        ("newslm/embeddings/word_embed", "GPT2-ML"),
-        ("gpt/embeddings/word_embeddings", "GPT"),
+        ("newslm/embeddings/word_embed", "part of a GPT"),
+        ("gpt/embeddings/word_embeddings", "part of a GPT"),
         ("encoder/block_000/layer_000/SelfAttention/q", "T5"),
         ("electra/embeddings/word_embeddings", "ELECTRA"),
         ("generator/embeddings/word_embeddings", "ELECTRA"),
