@@ -82,6 +82,7 @@ def call(network, batch):
 # ---- numbers ---------------------------------------------------------------------------------
 
 
+@pytest.mark.backends
 @each
 @each_application
 def test_every_hidden_state_and_the_head(model, application):
