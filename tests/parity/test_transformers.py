@@ -5,7 +5,9 @@ import json
 import numpy as np
 import pytest
 
+from harness import refused
 from kerasbert import build_transformer_model, model_report, save_pretrained
+from kerasbert.errors import WeightMismatchError
 
 torch = pytest.importorskip("torch", reason="parity needs the extra [parity]")
 transformers = pytest.importorskip("transformers", reason="parity needs the extra [parity]")
@@ -150,6 +152,15 @@ def test_ours_loaded_there(name, sizes, model, options, tmp_path):
     same = build_transformer_model(tmp_path / "ours", model=model, verbose=0, **options)
     for old, new in zip(ours.get_weights(), same.get_weights(), strict=True):
         np.testing.assert_array_equal(old, new)
+
+
+def test_rotary_positions_that_were_trained(tmp_path):
+    network = theirs("RoFormerModel", SIZES)
+    with torch.no_grad():
+        network.encoder.embed_positions.weight += 0.1
+    network.save_pretrained(tmp_path)
+    with refused(WeightMismatchError, "embed_positions.weight", "sines and cosines"):
+        build_transformer_model(tmp_path, verbose=0)
 
 
 @pytest.mark.parametrize("family", ["bert", "albert", "electra"])
