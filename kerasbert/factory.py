@@ -41,8 +41,8 @@ def build_transformer_model(
         model: "auto" (config and checkpoint decide; the printed line says how), "bert",
             "roberta", "albert" (one block per group, called at several depths),
             "albert_unshared" (a block per depth, initialised from the shared one), "electra"
-            (the discriminator), "electra_generator", "distilbert", or a subclass of
-            `kerasbert.models.Encoder`.
+            (the discriminator), "electra_generator", "distilbert", "nezha", "roformer",
+            "roformer_v2", "gau_alpha", or a subclass of `kerasbert.models.Encoder`.
         application: "encoder"; "lm" (each token sees those before it); or "unilm" (a text of
             segment 0 to read, one of segment 1 to write). The last two have the masked-LM
             head, which then predicts the next token.
