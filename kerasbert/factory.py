@@ -41,8 +41,10 @@ def build_transformer_model(
         model: "auto" (config and checkpoint decide; the printed line says how), "bert",
             "roberta", "albert" (one block per group, called at several depths),
             "albert_unshared" (a block per depth, initialised from the shared one), "electra"
-            (the discriminator), "electra_generator", "distilbert", "gpt", "gpt2", "gpt2_ml", or
-            a subclass of `kerasbert.models.Encoder`.
+            (the discriminator), "electra_generator", "distilbert", "nezha", "roformer",
+            "roformer_v2", "gau_alpha", "gpt", "gpt2", "gpt2_ml", "t5" or "t5.1.0", "t5.1.1",
+            "mt5.1.1" (each of the last four also with "_encoder" or "_decoder"), or a subclass
+            of `kerasbert.models.Encoder`.
         application: "encoder"; "lm" (each token sees those before it); or "unilm" (a text of
             segment 0 to read, one of segment 1 to write). The last two have the masked-LM
             head, which then predicts the next token.

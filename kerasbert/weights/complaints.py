@@ -1,7 +1,7 @@
 """Refuses checkpoints that do not fit a model, in the words of the configuration."""
 
 from kerasbert.errors import WeightMismatchError, listing
-from kerasbert.weights.detect import MODELS_OF_FAMILY
+from kerasbert.weights.detect import MODELS_OF_FAMILY, best_matches
 from kerasbert.weights.heads import CLASSIFIER_LAYERS, owner_of
 from kerasbert.weights.mapping import KEY_OF_SYMBOL
 
@@ -90,8 +90,7 @@ def check_missing(loader, absent, strangers):
         raise WeightMismatchError(
             f"{source} lacks {len(encoder)} variables of the encoder: {listing(encoder)}.\n"
             f"Expected all variables that the configuration of this {match.dialect.title} model "
-            "asks for.\nCheck num_hidden_layers, num_hidden_groups, inner_group_num and "
-            "embedding_size: is the config the one of this checkpoint?"
+            f"asks for.\n{_advice_on_missing(loader)}"
         )
     if not loader.strict:
         return
@@ -119,6 +118,17 @@ def check_missing(loader, absent, strangers):
             f"{listing(strangers)}.\nExpected every model variable to be in the file.\n"
             "Pass strict=False to leave these as they are, or load before adding the layers."
         )
+
+
+def _advice_on_missing(loader):
+    likelier = [match.dialect for match in best_matches(loader.checkpoint)]
+    if all(dialect.family != loader.match.dialect.family for dialect in likelier):
+        title, models = likelier[0].title, MODELS_OF_FAMILY[likelier[0].family]
+        return f"By its names it may be a checkpoint of {title}: then pass {models}."
+    return (
+        "Check num_hidden_layers, num_hidden_groups, inner_group_num and embedding_size: is the "
+        "config the one of this checkpoint?"
+    )
 
 
 def check_shapes(loader):

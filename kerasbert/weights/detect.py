@@ -78,7 +78,7 @@ def detect(checkpoint, family=None):
     """
     matches = matches_in(checkpoint)
     asked_for = [match for match in matches if match.dialect.family == family]
-    best = max(asked_for or matches, key=lambda match: len(match.known))
+    best = max(asked_for or matches, key=lambda match: _rank(checkpoint, match))
     _refuse_grouped_kernels(checkpoint, best)
     return best
 
@@ -105,17 +105,18 @@ def matches_in(checkpoint):
 def best_matches(checkpoint):
     """Lists those of `matches_in` that know the most names, and of these lack the fewest."""
     matches = matches_in(checkpoint)
-    ranks = [(len(match.known), -_lacking(checkpoint, match)) for match in matches]
-    return [match for match, rank in zip(matches, ranks, strict=True) if rank == max(ranks)]
+    highest = max(_rank(checkpoint, match) for match in matches)
+    return [match for match in matches if _rank(checkpoint, match) == highest]
 
 
-def _lacking(checkpoint, match):
-    """The number of variables outside of blocks that such a model has and the file lacks."""
-    return sum(
+def _rank(checkpoint, match):
+    """How many names are known, and how few variables outside of blocks are absent."""
+    lacking = sum(
         not any(name in checkpoint.shapes for name in row.names(match.prefix))
         for row in match.dialect.top_rows
         if row.head is None and row.ours not in _OPTIONAL
     )
+    return len(match.known), -lacking
 
 
 def is_optimizer_slot(name):

@@ -16,6 +16,7 @@ from kerasbert.weights.mapping import edges
 from kerasbert.weights.report import LoadReport
 from kerasbert.weights.transpose import turned_by_backend
 from kerasbert.weights.vocabulary import VocabularySelection
+from kerasbert.weights.waves import check_waves
 
 _REPORT_ATTRIBUTE = "load_report"
 
@@ -113,7 +114,7 @@ class Loader:
         )
 
     def plan(self):
-        """Checks everything that can be checked without reading an array."""
+        """Checks everything that can be checked without reading a weight."""
         source = self.checkpoint.source
         complaints.check_family(self.view.config.family, self.match, source)
         complaints.check_architecture(self.view.config, self.match, source)
@@ -127,6 +128,7 @@ class Loader:
         self._account_for_variables()
         self._account_for_names()
         complaints.check_shapes(self)
+        check_waves(self)
 
     def run(self, verbose, try_first):
         """Reads every name and fills its variables.
@@ -141,7 +143,7 @@ class Loader:
         targets = self._by_name()
         if try_first:
             for name in targets:
-                self._read(name)
+                self.read(name)
         bar = tqdm(targets, "loading", unit=" variables", disable=not verbose, leave=False, delay=2)
         for name in bar:
             self._fill(name, targets[name])
@@ -217,7 +219,8 @@ class Loader:
 
     # --- values ---
 
-    def _read(self, name):
+    def read(self, name):
+        """Returns an array of the file, if it is one of numbers that may be weights."""
         array = self.checkpoint.read(name)
         # Kind "V" is bfloat16, a type that numpy does not know by itself.
         if array.dtype.kind not in "fV":
@@ -244,7 +247,7 @@ class Loader:
 
     def _fill(self, name, edges_of_name):
         # A method, so that the array is gone before the next one is read.
-        array = self._read(name)
+        array = self.read(name)
         for edge in edges_of_name:
             edge.variable.assign(turned_by_backend(self._value(edge, array)))
 
@@ -260,9 +263,9 @@ class Loader:
             first, *others = names
             if not others:
                 continue
-            array = self._read(first)
+            array = self.read(first)
             for name in others:
-                if not np.array_equal(array, self._read(name), equal_nan=True):
+                if not np.array_equal(array, self.read(name), equal_nan=True):
                     raise WeightMismatchError(
                         f"{self.checkpoint.source}: {path} serves several layers of the model, but "
                         f"{first} and {name} differ.\n"

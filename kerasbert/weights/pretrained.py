@@ -25,6 +25,7 @@ from kerasbert.weights.export import (
     variables_without_name,
 )
 from kerasbert.weights.mapping import edges
+from kerasbert.weights.waves import tables_of_waves
 
 _DIALECTS = {dialect.family: dialect for dialect in (*huggingface.ALL, HUGGING_FACE_T5)}
 
@@ -117,6 +118,7 @@ def write_pretrained(model, folder, tokenizer=None):
     left_out = variables_without_name(model, view, found)
     config, tables = segments_of_file(config, dialect, prefix)
     tables.update(_identity_projection(config, dialect, prefix))
+    tables.update(tables_of_waves(config, prefix))
     arrays = {**tables, **arrays_by_name(found, dialect)}
     values = _config_values(config, _CLASS_STEM[config.family] + kind, view)
     _write(folder, arrays, values, {} if tokenizer is None else tokenizer.hugging_face_files())

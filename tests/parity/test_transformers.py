@@ -5,7 +5,9 @@ import json
 import numpy as np
 import pytest
 
+from harness import refused
 from kerasbert import build_transformer_model, model_report, save_pretrained
+from kerasbert.errors import WeightMismatchError
 
 torch = pytest.importorskip("torch", reason="parity needs the extra [parity]")
 transformers = pytest.importorskip("transformers", reason="parity needs the extra [parity]")
@@ -34,6 +36,8 @@ TOKEN = dict(with_classifier="token", **LINEAR)
 SPAN = dict(with_classifier="span", **LINEAR)
 MLM = {"with_mlm": "linear"}
 
+ROFORMER = dict(SIZES, embedding_size=4)
+
 HEADS = ("logits", "pooler_output")
 
 # class there, its sizes, model= here, options here
@@ -60,6 +64,12 @@ CASES = [
     ("RobertaForTokenClassification", SIZES, "roberta", TOKEN),
     ("DistilBertForMaskedLM", DISTIL, "distilbert", MLM),
     ("DistilBertForSequenceClassification", DISTIL, "distilbert", SEQUENCE),
+    ("RoFormerModel", ROFORMER, "roformer", {}),
+    ("RoFormerForMaskedLM", ROFORMER, "roformer", MLM),
+    ("RoFormerForMaskedLM", dict(SIZES, hidden_act="relu"), "roformer", MLM),
+    ("RoFormerForSequenceClassification", dict(SIZES, num_labels=3), "roformer", SEQUENCE),
+    ("RoFormerForTokenClassification", dict(SIZES, num_labels=3), "roformer", TOKEN),
+    ("RoFormerForQuestionAnswering", ROFORMER, "roformer", SPAN),
 ]
 pytestmark = pytest.mark.parity
 
@@ -79,8 +89,9 @@ def theirs(name, sizes):
     cls = getattr(transformers, name)
     network = cls(cls.config_class(**sizes)).eval()
     with torch.no_grad():
-        for parameter in network.parameters():
-            parameter.normal_(0.0, 0.3)
+        for parameter_name, parameter in network.named_parameters():
+            if not parameter_name.endswith("embed_positions.weight"):  # sines and cosines
+                parameter.normal_(0.0, 0.3)
     return network
 
 
@@ -141,6 +152,15 @@ def test_ours_loaded_there(name, sizes, model, options, tmp_path):
     same = build_transformer_model(tmp_path / "ours", model=model, verbose=0, **options)
     for old, new in zip(ours.get_weights(), same.get_weights(), strict=True):
         np.testing.assert_array_equal(old, new)
+
+
+def test_rotary_positions_that_were_trained(tmp_path):
+    network = theirs("RoFormerModel", SIZES)
+    with torch.no_grad():
+        network.encoder.embed_positions.weight += 0.1
+    network.save_pretrained(tmp_path)
+    with refused(WeightMismatchError, "embed_positions.weight", "sines and cosines"):
+        build_transformer_model(tmp_path, verbose=0)
 
 
 @pytest.mark.parametrize("family", ["bert", "albert", "electra"])

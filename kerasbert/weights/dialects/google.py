@@ -68,7 +68,7 @@ GOOGLE_BERT = Dialect(
     title="Google BERT",
     family="bert",
     top_rows=TOP_ROWS,
-    required=("bert/embeddings/word_embeddings", "bert/embeddings/position_embeddings"),
+    required=("bert/embeddings/word_embeddings",),
     blocks=one_stack("bert/encoder/layer_{layer}/", BERT_BLOCK_ROWS),
     scopes=SCOPES,
 )

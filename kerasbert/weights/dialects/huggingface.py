@@ -9,8 +9,9 @@ from dataclasses import replace
 
 from kerasbert.weights.mapping import Dialect, Row, one_stack
 
-# The last two are tables of sines, of RoFormer and NEZHA.
-BUFFERS = ("position_ids", "token_type_ids", "embed_positions.weight", "positions_encoding")
+# A table of sines and cosines, RoFormer's; NEZHA's is the last of the buffers.
+WAVES = "encoder.embed_positions.weight"
+BUFFERS = ("position_ids", "token_type_ids", WAVES, "positions_encoding")
 _POSITIONS = "embeddings.position_embeddings.weight"
 
 

@@ -1,0 +1,43 @@
+"""The table of sines and cosines that RoFormer has as a variable in transformers."""
+
+import numpy as np
+
+from kerasbert.errors import WeightMismatchError
+from kerasbert.weights.dialects.huggingface import WAVES
+
+# Tables in half precision are further away from float64's than those in float32.
+_TOLERANCE = 0.01
+
+
+def tables_of_waves(config, prefix):
+    """Returns a dict from the name of the table to its values; empty for other families."""
+    if config.family != "roformer":
+        return {}
+    return {f"{prefix}{WAVES}": _waves(config.max_position_embeddings, config.attention_key_size)}
+
+
+def check_waves(loader):
+    """Refuses a table that was trained, as transformers 5 does: ours is always computed.
+
+    Raises:
+        WeightMismatchError: names it.
+    """
+    for name in loader.report.buffers:
+        if not name.endswith(WAVES):
+            continue
+        rows, size = loader.checkpoint.shapes[name]
+        found = np.asarray(loader.read(name), dtype="float32")
+        difference = float(np.abs(found - _waves(rows, size)).max())
+        if not difference <= _TOLERANCE:
+            raise WeightMismatchError(
+                f"{name} in {loader.checkpoint.source} differs by {difference:.2g} from the "
+                "sines and cosines of rotary positions.\n"
+                "Expected them as they are: they are no weights to be trained.\n"
+                "Freeze this table where the model is trained, or restore it."
+            )
+
+
+def _waves(rows, size):
+    """Sines in the first half of the columns, cosines in the second."""
+    angles = np.arange(rows)[:, None] * 10000.0 ** (-np.arange(0, size, 2) / size)
+    return np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype("float32")
