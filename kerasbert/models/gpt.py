@@ -13,8 +13,7 @@ class GPT(Encoder):
 
     The output are the probabilities (B, L, V) of the token after each; the token table is the
     head, without a bias. "encoder" and "lm" are one application for it. Layer norms have the
-    epsilon of the original code, 1e-5; bert4keras has 1e-12 here, which `layer_norm_eps` can
-    say too.
+    epsilon of the original code, 1e-5, where bert4keras has 1e-12.
 
     Source: Radford et al. 2018, "Improving Language Understanding by Generative Pre-Training";
     openai/finetune-transformer-lm; layer names follow bert4keras.
