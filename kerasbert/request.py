@@ -9,6 +9,7 @@ import keras
 
 from kerasbert.config import ModelConfig, check_real
 from kerasbert.config_file import ALIASES, config_style, resolve_aliases
+from kerasbert.conventions import canonical_activation
 from kerasbert.errors import ConfigError, WeightMismatchError, check_integer, did_you_mean
 from kerasbert.layers.masking import APPLICATIONS
 from kerasbert.models.albert import ALBERTUnshared
@@ -100,6 +101,7 @@ class Request:
         }
         _check_depth(from_file, given)
         merged = {**from_file, **resolve_aliases(given)}
+        _fix_activation(merged, from_file, architecture)
         if _CONFIG_KEYS & given.keys():
             source = f"{source} or the keyword arguments"
         return cls(
@@ -247,6 +249,14 @@ def _checked_load(load):
         if not isinstance(load[key], kind):
             raise ConfigError(f"{key}={load[key]!r}.\nExpected a value of type {kind.__name__}.")
     return load
+
+
+def _fix_activation(merged, from_file, architecture):
+    """Resolves "gelu" by what the file is before a keyword makes it look like another's."""
+    if "layer_norm_eps" in merged.keys() - from_file.keys() and merged.get("hidden_act"):
+        merged["hidden_act"] = canonical_activation(
+            merged["hidden_act"], from_file, architecture.family
+        )
 
 
 def _one_sentence_head(build):

@@ -160,7 +160,6 @@ class Encoder(Embeddings, Heads, Parts):
             "head_size": config.attention_head_size,
             "key_size": config.attention_key_size,
             "attention_dropout": config.attention_probs_dropout_prob,
-            "use_bias": self.use_bias,
             **self.residual_arguments(),
         }
 
@@ -171,7 +170,6 @@ class Encoder(Embeddings, Heads, Parts):
             f"{block_name}-FeedForward",
             units=self.config.intermediate_size,
             activation=self.config.hidden_act,
-            use_bias=self.use_bias,
             **self.residual_arguments(),
         )
 

@@ -115,6 +115,7 @@ class Parts:
         return {
             "rate": self.config.hidden_dropout_prob,
             "norm": {"placement": self.norm_placement, **self.norm_arguments()},
+            "use_bias": self.use_bias,
             "kernel_initializer": self.initializer,
         }
 

@@ -46,6 +46,7 @@ class RoFormerV2(RoFormer):
 
     family = "roformer_v2"
     supported_heads = ("with_mlm",)
+    use_bias = False
     initializer_order = 2
 
     @property
@@ -71,10 +72,6 @@ class RoFormerV2(RoFormer):
             )
         without = {"zero_mean": False, "scale": False, "offset": False}
         return {**super().norm_arguments(), **without}
-
-    def residual_arguments(self):
-        """Returns what the halves of all blocks have in common."""
-        return {**super().residual_arguments(), "use_bias": False}
 
     def finish_embedding(self, hidden, segments, padding):
         """Adds segment vectors, then drops out and normalises."""

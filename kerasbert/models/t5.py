@@ -133,7 +133,6 @@ class T5(Encoder):
 
     def language_model(self, hidden):
         """Returns the output of the language model (B, L, V)."""
-        activation = self.head_activation("with_lm", self.options.with_lm, default="softmax")
         if self.config.scale_decoder_outputs:
             scale = self.config.hidden_size**-0.5
             layer = self.layer(ScaleOffset, "Decoder-Output-Scale", scale=scale, offset=False)
@@ -149,7 +148,7 @@ class T5(Encoder):
                 embeddings_initializer=self.initializer,
             )
         logits = table(hidden, mode="dense")
-        return self.float32_activation("Decoder-Output-LM-Activation", activation)(logits)
+        return self.float32_activation("Decoder-Output-LM-Activation", self.lm_activation())(logits)
 
     # --- helpers ---
 
