@@ -176,6 +176,17 @@ def test_neither_padding_nor_the_rest_of_the_batch_matters(family):
 
 
 @each
+def test_the_epsilon_of_its_norms(family):
+    """Tables so small that what is added to their mean square is seen."""
+    config, arrays = family.sample()
+    tables = [name for name in arrays if "embed" in name.rpartition("/")[2]]
+    arrays |= {name: arrays[name] * np.float32(1e-4) for name in tables}
+    batch = family.batch()
+    model = family.build(config, arrays, hidden_states=True)
+    assert_close(outputs_of(model, batch)[1:], family.expected(config, arrays, batch))
+
+
+@each
 def test_without_segments(family):
     if not family.segments:
         pytest.skip("the family has none")
