@@ -5,19 +5,20 @@ Shapes: B batch, L length, V vocabulary, E embedding size, H hidden size.
 
 from types import MappingProxyType
 
-from kerasbert.errors import ConfigError
+from kerasbert.errors import ConfigError, KerasbertError, listing
 from kerasbert.layers import (
     AttentionMask,
     ResidualFeedForward,
     SelfAttention,
     TransformerBlock,
 )
+from kerasbert.models.checkpoints import Checkpoints
 from kerasbert.models.embeddings import Embeddings
 from kerasbert.models.heads import Heads
 from kerasbert.models.parts import Parts
 
 
-class Encoder(Embeddings, Heads, Parts):
+class Encoder(Embeddings, Heads, Checkpoints, Parts):
     """Builds the functional Keras model of one encoder, top to bottom as in the BERT paper.
 
     Subclasses override the step in which they differ.
@@ -27,10 +28,12 @@ class Encoder(Embeddings, Heads, Parts):
         options: a `BuildOptions`.
 
     Class attributes: `family`; `config_defaults`, a dict of keys that a configuration may leave
-    out; `applications`, those that the family can have.
+    out; `applications`, those that the family can have; `dialects`, a tuple of
+    `kerasbert.weights.Dialect`s to read and write checkpoints with, in place of those that
+    kerasbert has for the family.
 
     Attributes:
-        model: the `keras.Model`.
+        model: the `keras.Model`; `input`, `output` are its own, or lists of them.
         inputs, outputs: lists of its symbolic tensors.
         layers: dict from a layer's name, without prefix, to the layer.
         hidden_states: the L + 1 symbolic hidden states, input of the first block first.
@@ -41,11 +44,22 @@ class Encoder(Embeddings, Heads, Parts):
     family = None
     config_defaults = MappingProxyType({})
     applications = ("encoder", "lm", "unilm")
+    dialects = ()
 
     def __init__(self, config, options):
         self.refuse_other_heads(options)
         super().__init__(config, options)
-        self._build()
+        try:
+            self._build()
+        except ValueError as error:
+            # Keras says what does not fit, but not that the layer is another model's.
+            if isinstance(error, KerasbertError) or not self._borrowed:
+                raise
+            raise ConfigError(
+                f"layers= holds layers that do not fit: {str(error).splitlines()[0]}\n"
+                "Expected layers of a builder made with the same configuration.\n"
+                f"Taken were: {listing(self._borrowed)}."
+            ) from error
 
     def _build(self):
         # === Inputs ===

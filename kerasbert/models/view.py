@@ -21,6 +21,8 @@ class EncoderView:
         borrowed: dict from names, prefix not counted, to the full names of layers that were
             taken from another model.
         mask_layer: the layer that carries the label by which encoders are found.
+        dialect_names: names of the dialects of the class that built it, if it has its own.
+        dialects: these dialects; none in a model that was reloaded.
     """
 
     model: keras.Model
@@ -28,6 +30,8 @@ class EncoderView:
     prefix: str
     borrowed: dict
     mask_layer: AttentionMask
+    dialect_names: tuple = ()
+    dialects: tuple = ()
 
     def full_name(self, name):
         """Returns the name in the model of the layer called `name`, prefix not counted."""
@@ -154,7 +158,10 @@ def _encoders(model):
         if isinstance(layer, AttentionMask) and layer.label is not None:
             config = ModelConfig.from_label(layer.label["config"])
             label = layer.label
-            yield EncoderView(model, config, label["prefix"], label["borrowed"], layer)
+            names = tuple(label.get("dialects", ()))
+            yield EncoderView(
+                model, config, label["prefix"], label["borrowed"], layer, names, layer.dialects
+            )
         elif isinstance(layer, keras.Model):
             yield from _encoders(layer)
 

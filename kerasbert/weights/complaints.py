@@ -4,6 +4,7 @@ from kerasbert.errors import WeightMismatchError, listing
 from kerasbert.weights.detect import MODELS_OF_FAMILY
 from kerasbert.weights.heads import CLASSIFIER_LAYERS, owner_of
 from kerasbert.weights.mapping import KEY_OF_SYMBOL
+from kerasbert.weights.resize import why_not
 
 _OPTION_OF_HEAD = {
     "pooler": "with_pool",
@@ -85,6 +86,9 @@ def check_missing(loader, absent, strangers):
     """Refuses model variables that the file cannot fill."""
     match, source = loader.match, loader.checkpoint.source
     encoder = sorted({edge.name for edge in absent if edge.row.head is None})
+    if loader.ignore_invalid:
+        _check_tables(loader, absent)
+        encoder, absent = [], []
     if encoder:
         raise WeightMismatchError(
             f"{source} lacks {len(encoder)} variables of the encoder: {listing(encoder)}.\n"
@@ -120,25 +124,56 @@ def check_missing(loader, absent, strangers):
         )
 
 
-def check_shapes(loader):
-    """Refuses arrays of another shape; says which key of the configuration they contradict."""
-    wrong, seen = [], {}
-    for edge in loader.edges:
-        found = loader.checkpoint.shapes[edge.name]
-        kept = found
-        if edge.row.vocab:
-            kept = (loader.vocabulary.size(found[0]) if found else 0, *found[1:])
+def _check_tables(loader, absent):
+    """Refuses a file without a table of the model: that tells another architecture."""
+    names = sorted({edge.name for edge in absent if edge.row.dims.split()[0] in ("V", "P")})
+    names = [name for name in names if name not in _names_of_heads(loader)]
+    if names:
+        raise WeightMismatchError(
+            f"{loader.checkpoint.source} has no {listing(names)}, even with "
+            "ignore_invalid_weights=True.\n"
+            "Expected the tables of tokens and positions: a file without one is of another "
+            f"architecture than this {loader.match.dialect.title} model.\n"
+            "Pass another model=, or the checkpoint of this model."
+        )
+
+
+def _names_of_heads(loader):
+    rows = loader.match.dialect.top_rows
+    return {n for row in rows if row.head for n in row.names(loader.match.prefix)}
+
+
+def check_blocks(loader):
+    """Refuses a file that fills no block: tolerance is not for another model."""
+    rows = {row.ours for blocks in loader.match.dialect.blocks.values() for row in blocks.rows}
+    if not any(edge.row.ours in rows for edge in loader.edges):
+        raise WeightMismatchError(
+            f"{loader.checkpoint.source} fits no variable of the blocks, even with "
+            "ignore_invalid_weights=True.\n"
+            f"Expected a checkpoint of this {loader.match.dialect.title} model, a few variables "
+            "of which may be missing.\n"
+            "Pass the config file that belongs to the checkpoint, or leave the checkpoint out."
+        )
+
+
+def misshapen(loader, wrong):
+    """Refuses arrays of another shape; says which key of the configuration they contradict.
+
+    Args:
+        loader: the `Loader`.
+        wrong: list of the `Edge`s at fault.
+    """
+    seen = {edge.name: edge for edge in reversed(wrong)}
+    lines = []
+    for name, edge in list(seen.items())[::-1]:
         expected = edge.row.shape_in_file(edge.variable.shape)
-        if edge.row.dims.startswith("P ") and loader.fewer_positions and found:
-            kept = (min(found[0], expected[0]), *found[1:])
-        if kept != expected and edge.name not in seen:
-            seen[edge.name] = edge
-            wrong.append(f"{edge.name} is {found} in the file, {expected} in the model")
-    if not wrong:
-        return
+        found = tuple(loader.checkpoint.shapes[name])
+        reason = why_not(edge.row, edge.row.shape_here(found), edge.variable.shape)
+        why = f" (not resized: {reason})" if loader.autoresize and reason else ""
+        lines.append(f"{name} is {found} in the file, {expected} in the model{why}")
     raise WeightMismatchError(
-        f"{loader.checkpoint.source} does not fit the model: {'; '.join(wrong[:4])}"
-        + (f"; and {len(wrong) - 4} more" if len(wrong) > 4 else "")
+        f"{loader.checkpoint.source} does not fit the model: {'; '.join(lines[:4])}"
+        + (f"; and {len(lines) - 4} more" if len(lines) > 4 else "")
         + f".\nExpected equal shapes.\n{_likely_cause(loader, seen.values())}"
     )
 

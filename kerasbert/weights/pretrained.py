@@ -23,7 +23,7 @@ from kerasbert.weights.export import (
     sharing_keys,
     variables_without_name,
 )
-from kerasbert.weights.mapping import edges
+from kerasbert.weights.pairing import edges
 
 _DIALECTS = {dialect.family: dialect for dialect in huggingface.ALL}
 

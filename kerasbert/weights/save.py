@@ -26,7 +26,7 @@ from kerasbert.weights.export import (
     sharing_keys,
     variables_without_name,
 )
-from kerasbert.weights.mapping import edges
+from kerasbert.weights.pairing import edges
 
 # A generator is written by itself, so with embeddings of its own.
 _DIALECT_OF_FAMILY = {

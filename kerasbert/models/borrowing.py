@@ -1,0 +1,46 @@
+"""Checks the layers that a model takes from another one."""
+
+from collections.abc import Mapping
+from numbers import Real
+
+from kerasbert.errors import ConfigError
+
+# What makes no difference to the numbers, or is the lender's own affair.
+_FREE = ("name", "dtype", "trainable")
+
+_ADVICE = "Pass the layers of a builder made with the same configuration."
+
+
+def check_borrowed(layer, cls, name, arguments):
+    """Refuses a layer of another class or with other sizes than a model would make itself.
+
+    Args:
+        layer: the layer that was given.
+        cls: the class wanted.
+        name: its name, prefix not counted.
+        arguments: the arguments with which a new layer would be made.
+
+    Raises:
+        ConfigError: names the argument and both values.
+    """
+    if not isinstance(layer, cls):
+        raise ConfigError(
+            f"layers= has a {type(layer).__name__} called {name!r}.\n"
+            f"Expected a {cls.__name__}.\n{_ADVICE}"
+        )
+    _compare(name, arguments, layer.get_config())
+
+
+def _compare(name, wanted, found):
+    for key, value in wanted.items():
+        if key in _FREE or key not in found:
+            continue
+        if isinstance(value, Mapping) and isinstance(found[key], Mapping):
+            _compare(name, value, found[key])
+        elif isinstance(value, Real | str | None) and isinstance(found[key], Real | str | None):
+            if value != found[key]:
+                raise ConfigError(
+                    f"layers= has a layer {name!r} with {key}={found[key]!r}.\n"
+                    f"Expected {key}={value!r}, as the configuration of this model says.\n"
+                    f"{_ADVICE}"
+                )
