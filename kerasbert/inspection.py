@@ -120,7 +120,7 @@ def inspect_checkpoint(path, config=None, model=AUTO, overrides=None):
     overrides = sizes_given(check_overrides(overrides))
     values.update(overrides)
     architecture, _ = find_architecture(model, values, checkpoint)
-    match = detect(checkpoint, architecture.family)
+    match = detect(checkpoint, architecture.family, architecture.dialects)
     check_family(architecture.family, match, checkpoint.source)
     full, findings = _configuration(values, checkpoint, match, config, overrides)
     known = _known_rows(checkpoint, match)

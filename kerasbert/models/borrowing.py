@@ -37,10 +37,14 @@ def _compare(name, wanted, found):
             continue
         if isinstance(value, Mapping) and isinstance(found[key], Mapping):
             _compare(name, value, found[key])
-        elif isinstance(value, Real | str | None) and isinstance(found[key], Real | str | None):
-            if value != found[key]:
-                raise ConfigError(
-                    f"layers= has a layer {name!r} with {key}={found[key]!r}.\n"
-                    f"Expected {key}={value!r}, as the configuration of this model says.\n"
-                    f"{_ADVICE}"
-                )
+        # Functions and initializers are not compared: a configuration writes them differently.
+        elif all(isinstance(x, Real | str | None) for x in (value, found[key])):
+            _refuse_difference(name, key, value, found[key])
+
+
+def _refuse_difference(name, key, wanted, found):
+    if wanted != found:
+        raise ConfigError(
+            f"layers= has a layer {name!r} with {key}={found!r}.\n"
+            f"Expected {key}={wanted!r}, as the configuration of this model says.\n{_ADVICE}"
+        )

@@ -60,6 +60,12 @@ class Encoder(Embeddings, Heads, Checkpoints, Parts):
                 "Expected layers of a builder made with the same configuration.\n"
                 f"Taken were: {listing(self._borrowed)}."
             ) from error
+        if options.layers and not self._borrowed:
+            raise ConfigError(
+                f"layers= holds none of the layers of this model, but {listing(options.layers)}.\n"
+                "Expected names without the prefix of the other model.\n"
+                "Pass builder.layers of build_transformer_model(..., return_keras_model=False)."
+            )
 
     def _build(self):
         # === Inputs ===

@@ -158,9 +158,8 @@ def _position(captured):
 def _check_own(own, family):
     for dialect in own:
         if not isinstance(dialect, Dialect) or dialect.family != family:
-            what = f"one of the {dialect.family} family" if isinstance(dialect, Dialect) else dialect
             raise ConfigError(
-                f"Among the dialects of a model of the {family} family is {what!r}.\n"
+                f"Among the dialects of a model of the {family} family is {dialect!r:.200}.\n"
                 f"Expected `Dialect`s with family={family!r}."
             )
 

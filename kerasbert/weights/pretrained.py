@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from kerasbert.errors import CheckpointError, KerasbertError, WeightMismatchError
+from kerasbert.errors import CheckpointError, KerasbertError, WeightMismatchError, listing
 from kerasbert.models.view import find_encoder
 from kerasbert.weights.checkpoints.replacement import Replacement
 from kerasbert.weights.dialects import huggingface
@@ -16,6 +16,7 @@ from kerasbert.weights.export import (
     Written,
     arrays_by_name,
     config_of_file,
+    option_keys,
     path_to_write,
     refuse_inexpressible,
     refuse_other_classifier,
@@ -105,6 +106,7 @@ def write_pretrained(model, folder, tokenizer=None):
     view = find_encoder(model)
     config = config_of_file(view.config)
     dialect = _DIALECTS[config.family]
+    _refuse_own_dialects(model, view)
     _refuse_other_architectures(model, config, dialect)
     refuse_other_classifier(model, view, dialect)
     _check_vocabulary(tokenizer, config)
@@ -118,6 +120,21 @@ def write_pretrained(model, folder, tokenizer=None):
     values = _config_values(config, _CLASS_STEM[config.family] + kind, view)
     _write(folder, arrays, values, {} if tokenizer is None else tokenizer.hugging_face_files())
     return Written(dialect.title, len(found), left_out)
+
+
+def hugging_face_dialect(family):
+    """Returns the dialect in which `save_pretrained` writes the models of a family."""
+    return _DIALECTS[family]
+
+
+def _refuse_own_dialects(model, view):
+    if view.dialect_names:
+        raise WeightMismatchError(
+            f"{model.name!r} was built by a class with name tables of its own "
+            f"({listing(view.dialect_names)}), and transformers has no such model.\n"
+            "Expected a model of a class that comes with kerasbert.\n"
+            "Use save_weights_as_checkpoint or model.save."
+        )
 
 
 def _warn_of_old_vocabulary(folder):
@@ -154,12 +171,17 @@ def _class_suffix(view):
 
 
 def _refuse_other_architectures(model, config, dialect):
+    usual = config.hidden_size // config.num_attention_heads
     # transformers has a layer norm epsilon of its own in the configuration, so any will do.
     refuse_inexpressible(
         model,
         dialect,
         ("ln_type", config.ln_type, dialect.ln_types),
         ("embedding_order", config.embedding_order, (dialect.embedding_order,)),
+        ("residual_attention_scores", config.residual_attention_scores, (False,)),
+        ("shared_segment_embeddings", config.shared_segment_embeddings, (False,)),
+        ("attention_head_size", config.attention_head_size, (usual,)),
+        ("attention_key_size", config.attention_key_size, (usual,)),
     )
     for depth in dialect.depths(config):
         size = config.num_hidden_layers / config.num_hidden_groups
@@ -216,6 +238,7 @@ def _config_values(config, class_name, view):
             labels = range(view.layer(name).units)
             values["id2label"] = {str(index): f"LABEL_{index}" for index in labels}
             values["label2id"] = {f"LABEL_{index}": index for index in labels}
+    values.update(option_keys(config))
     if config.family == "distilbert":
         values = {_DISTILBERT_WORDS.get(key, key): value for key, value in values.items()}
     return values
