@@ -185,7 +185,9 @@ def _audit(request, checkpoint):
     if request.load["autoresize_weights"]:
         allowed |= {"hidden_size", "embedding_size", "intermediate_size"}
     if request.load["ignore_invalid_weights"]:
-        allowed |= request.config.keys()  # the loader refuses what would be another model
+        allowed |= request.config.keys() | {
+            "embedding_size"
+        }  # the loader refuses what would be another model
     doubts = refuse_contradictions(
         request.config, checkpoint, request.match, request.source, allowed
     )

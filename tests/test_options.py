@@ -222,7 +222,7 @@ def test_conditional_norms(model, hidden, act, per_token, width):
 
 
 def test_a_new_condition_changes_not_one_bit_of_a_loaded_model():
-    arrays, file, config = case("bert", zoo_config("bert"))
+    _, file, config = case("bert", zoo_config("bert"))
     condition = keras.Input((5,), name="Condition")
     options = {"layer_norm_cond": condition, "additional_input_layers": [condition]}
     steered = build("bert", config, file, with_mlm=True, with_nsp=True, **options)
