@@ -31,6 +31,29 @@ def check_borrowed(layer, cls, name, arguments):
     _compare(name, arguments, layer.get_config())
 
 
+def check_widths(layers):
+    """Refuses layers that were built for inputs of another width than this graph gives them.
+
+    Keras itself may notice only when it computes.
+
+    Args:
+        layers: dict from the name of each borrowed layer to the layer, called by now.
+
+    Raises:
+        ConfigError: names the first such layer and both widths.
+    """
+    for name, layer in layers.items():
+        shapes = layer.get_build_config() or {}
+        shape = shapes.get("input_shape") or next(iter(shapes.get("shapes_dict", {}).values()), ())
+        built = shape[-1] if shape else None
+        given = layer._inbound_nodes[-1].input_tensors[0].shape[-1]
+        if isinstance(built, int) and isinstance(given, int) and built != given:
+            raise ConfigError(
+                f"layers= has a layer {name!r} for inputs of width {built}.\n"
+                f"Expected width {given}, as the configuration of this model says.\n{_ADVICE}"
+            )
+
+
 def _compare(name, wanted, found):
     for key, value in wanted.items():
         if key in _FREE or key not in found:

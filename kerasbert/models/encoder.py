@@ -12,6 +12,7 @@ from kerasbert.layers import (
     SelfAttention,
     TransformerBlock,
 )
+from kerasbert.models.borrowing import check_widths
 from kerasbert.models.checkpoints import Checkpoints
 from kerasbert.models.embeddings import Embeddings
 from kerasbert.models.heads import Heads
@@ -60,6 +61,7 @@ class Encoder(Embeddings, Heads, Checkpoints, Parts):
                 "Expected layers of a builder made with the same configuration.\n"
                 f"Taken were: {listing(self._borrowed)}."
             ) from error
+        check_widths({name: self.layers[name] for name in self._borrowed})
         if options.layers and not self._borrowed:
             raise ConfigError(
                 f"layers= holds none of the layers of this model, but {listing(options.layers)}.\n"

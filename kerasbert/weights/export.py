@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kerasbert.depth import groups_for_separate_layers
 from kerasbert.errors import CheckpointError, WeightMismatchError, listing
+from kerasbert.weights.grouping import is_unshared
 from kerasbert.weights.load import to_numpy
 from kerasbert.weights.pairing import conditional_weights
 
@@ -48,16 +48,6 @@ def path_to_write(argument, path):
     if not isinstance(path, str | os.PathLike) or not os.fspath(path):
         raise CheckpointError(f"{argument}={path!r}.\nExpected the path to write to.")
     return os.path.expanduser(os.fspath(path))
-
-
-def config_of_file(config):
-    """Returns the configuration with a group for every layer if some block was un-shared."""
-    if config.family != "albert" or config.projects_first:
-        return config
-    groups = config.sharing_groups
-    if is_unshared(config):
-        groups = groups_for_separate_layers(config.num_hidden_layers)
-    return config.replace(num_hidden_groups=groups)
 
 
 def segments_of_file(config, dialect, prefix):
@@ -103,11 +93,6 @@ def option_keys(config):
         "attention_key_size": (config.attention_key_size, config.attention_head_size),
     }
     return {key: value for key, (value, default) in options.items() if value != default}
-
-
-def is_unshared(config):
-    """Whether some block of an ALBERT has copies."""
-    return config.unshare is not None or config.unshare_layers is not None
 
 
 def refuse_inexpressible(model, dialect, *demands):

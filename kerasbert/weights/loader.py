@@ -10,6 +10,7 @@ from kerasbert.errors import WeightMismatchError, listing
 from kerasbert.models.view import find_encoder
 from kerasbert.weights import complaints
 from kerasbert.weights.detect import is_optimizer_slot
+from kerasbert.weights.grouping import config_of_file
 from kerasbert.weights.pairing import conditional_weights, edges
 from kerasbert.weights.report import LoadReport
 from kerasbert.weights.resize import resized, why_not
@@ -69,10 +70,12 @@ class Loader:
         source = self.checkpoint.source
         complaints.check_family(self.view.config.family, self.match, source)
         complaints.check_architecture(self.view.config, self.match, source)
+        self.config = self._config_of_file()
         self.edges = edges(
             self.view,
             self.match.dialect,
             self.match.prefix,
+            self.config,
             present=self.checkpoint.shapes.keys(),
         )
         self._account_for_places()
@@ -106,7 +109,7 @@ class Loader:
 
     def _account_for_places(self):
         """Blocks of the file that the model does not have."""
-        dialect, config = self.match.dialect, self.view.config
+        dialect, config = self.match.dialect, self.config
         expected = dialect.places(config, self.match.prefix)
         built = self._built_places()
         foreign = sorted(built - expected)
@@ -116,6 +119,12 @@ class Loader:
         self.report.skipped_layers = [
             name for name in sorted(self.match.known) if beyond and name.startswith(tuple(beyond))
         ]
+
+    def _config_of_file(self):
+        """The model's configuration, with the groups of the file if un-sharing changed them."""
+        config, as_written = self.view.config, config_of_file(self.view.config)
+        groups = {place[1] for place in self.match.places.values()}
+        return as_written if len(groups) == as_written.num_hidden_groups else config
 
     def _built_places(self):
         """The places in the file of the stacks that the model has."""

@@ -2,7 +2,7 @@
 
 from kerasbert.models.view import find_encoder
 from kerasbert.weights.detect import dialects_of
-from kerasbert.weights.export import config_of_file
+from kerasbert.weights.grouping import config_of_file
 from kerasbert.weights.pairing import edges
 from kerasbert.weights.pretrained import hugging_face_dialect
 from kerasbert.weights.save import ORIGINAL_FAMILIES, dialect_to_write

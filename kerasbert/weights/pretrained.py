@@ -15,7 +15,6 @@ from kerasbert.weights.dialects import huggingface
 from kerasbert.weights.export import (
     Written,
     arrays_by_name,
-    config_of_file,
     option_keys,
     path_to_write,
     refuse_inexpressible,
@@ -24,6 +23,7 @@ from kerasbert.weights.export import (
     sharing_keys,
     variables_without_name,
 )
+from kerasbert.weights.grouping import config_of_file
 from kerasbert.weights.pairing import edges
 
 _DIALECTS = {dialect.family: dialect for dialect in huggingface.ALL}

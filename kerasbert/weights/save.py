@@ -18,8 +18,6 @@ from kerasbert.weights.dialects import (
 from kerasbert.weights.export import (
     Written,
     arrays_by_name,
-    config_of_file,
-    is_unshared,
     option_keys,
     path_to_write,
     refuse_inexpressible,
@@ -28,6 +26,7 @@ from kerasbert.weights.export import (
     sharing_keys,
     variables_without_name,
 )
+from kerasbert.weights.grouping import config_of_file, is_unshared
 from kerasbert.weights.pairing import edges
 
 # A generator is written by itself, so with embeddings of its own.
