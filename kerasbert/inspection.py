@@ -43,7 +43,7 @@ class Inspection:
         source: the checkpoint.
         config: path of its config file, or None.
         family: family of the model.
-        model: what to pass as `model=`.
+        model: what to pass as `model=`, a name or a class.
         dialect: title of the dialect.
         sizes: dict from keys of the configuration to values.
         parameters: number of parameters of the encoder, as stored.
@@ -58,7 +58,7 @@ class Inspection:
     source: str
     config: str | None
     family: str
-    model: str
+    model: str | type
     dialect: str
     sizes: dict
     parameters: int
@@ -226,7 +226,8 @@ def _shown(full, family):
 
 
 def _line(config, path, model, heads, overrides, full):
-    arguments = [repr(None if config is None else str(config)), repr(str(path)), f"model={model!r}"]
+    model = model.__name__ if isinstance(model, type) else repr(model)
+    arguments = [repr(None if config is None else str(config)), repr(str(path)), f"model={model}"]
     arguments += [f"{key}={value!r}" for key, value in {**heads, **overrides}.items()]
     # "..." stands for what only the user can know.
     arguments += [f"{key}=..." for key in _NEVER_IN_SHAPES if full.get(key) is None]

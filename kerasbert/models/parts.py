@@ -44,6 +44,12 @@ class Parts:
             "prefix": self.options.prefix,
             "borrowed": self._borrowed,
         }
+        makers = [state._keras_history.operation.name for state in self.hidden_states]
+        stack = next(iter(self.config.stacks.values()))
+        usual = stack.names(list(stack.layers)[-1])
+        if makers[1:] != [self._borrowed.get(name, self.full_name(name)) for name in usual]:
+            # Blocks of a user's own, which names in the configuration do not tell.
+            mask_layer.label["states"] = makers
         if self.dialects:
             mask_layer.label["dialects"] = [dialect.name for dialect in self.dialects]
             mask_layer.dialects = tuple(self.dialects)

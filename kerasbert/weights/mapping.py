@@ -193,7 +193,7 @@ class Blocks:
         if not fields <= {"layer", "group", "inner"}:
             raise ConfigError(
                 f"The address of a block is {self.address!r}.\n"
-                "Expected no fields but {layer}, {group} and {inner}, such as 'layer_{layer}/'."
+                "Expected no fields but {layer}, {group} and {inner}, such as 'block_{layer}/'."
             )
 
     def place(self, prefix, depth):

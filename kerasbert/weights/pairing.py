@@ -72,6 +72,8 @@ def relative_weights(layer):
 def conditional_weights(view, found):
     """Finds the weights by which a condition steers the norms of the encoder.
 
+    They are those inside the norms, and those of the layers that compute the condition.
+
     Args:
         view: `EncoderView` of the model.
         found: the `Edge`s of the model.
@@ -87,6 +89,8 @@ def conditional_weights(view, found):
                 for dense_layer in (part.hidden_dense, part.beta_dense, part.gamma_dense):
                     kernels = [] if dense_layer is None else dense_layer.weights
                     weights.update({id(kernel): kernel.path for kernel in kernels})
+    for layer in view.condition_layers:
+        weights.update({id(weight): weight.path for weight in layer.weights})
     return weights
 
 
