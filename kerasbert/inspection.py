@@ -32,6 +32,15 @@ _SHOWN = (
     "ln_type",
 )
 
+# Shown where they are not as in every published model.
+_OPTIONS = (
+    "attention_head_size",
+    "attention_key_size",
+    "hierarchical_position",
+    "residual_attention_scores",
+    "shared_segment_embeddings",
+)
+
 _NEVER_IN_SHAPES = ("num_hidden_layers", "num_attention_heads")
 
 
@@ -222,7 +231,11 @@ def _shown(full, family):
     hidden = () if family == "albert" else ("num_hidden_groups", "inner_group_num")
     if full.get("embedding_order") != "project_first":
         hidden = (*hidden, "ln_type")  # they are all post-LN
-    return {key: full[key] for key in _SHOWN if full.get(key) is not None and key not in hidden}
+    shown = {key: full[key] for key in _SHOWN if full.get(key) is not None and key not in hidden}
+    usual = full["hidden_size"] // (full.get("num_attention_heads") or 1)
+    defaults = {"attention_head_size": usual, "attention_key_size": full.get("attention_head_size")}
+    options = {k: full[k] for k in _OPTIONS if full.get(k) not in (None, False, defaults.get(k))}
+    return {**shown, **options}
 
 
 def _line(config, path, model, heads, overrides, full):

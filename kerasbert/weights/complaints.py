@@ -191,6 +191,9 @@ def _likely_cause(loader, wrong):
             key = KEY_OF_SYMBOL.get(symbol)
             if key and getattr(config, key) != length:
                 claims.setdefault(key, length)
+    widths = _head_sizes(config, loader.checkpoint, wrong)
+    if widths and not any(edge.row.ours.endswith("/norm/gamma") for edge in wrong):
+        claims = widths  # H itself is right
     text = "; ".join(
         f"{key} is {getattr(config, key)} in the configuration, {length} in the file"
         for key, length in claims.items()
@@ -198,6 +201,20 @@ def _likely_cause(loader, wrong):
     too_small = any(getattr(config, key) < length for key, length in claims.items())
     advice = advice_on(list(claims), too_small)
     return f"{text}. {advice}" if text else advice
+
+
+def _head_sizes(config, checkpoint, wrong):
+    """The head sizes that the biases of queries, keys and values show, where they differ."""
+    sizes = {"query": "attention_key_size", "value": "attention_head_size"}
+    found = {}
+    for edge in wrong:
+        part, _, rest = edge.row.ours.partition("/")
+        name, _, variable = rest.partition("/")
+        if part == "attention" and variable == "bias" and name in sizes:
+            length = checkpoint.shapes[edge.name][-1]
+            if length % config.num_attention_heads == 0:
+                found[sizes[name]] = length // config.num_attention_heads
+    return found
 
 
 def advice_on(keys, is_too_small):
