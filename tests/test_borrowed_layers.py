@@ -49,6 +49,7 @@ def test_outputs_are_equal_and_weights_are_the_same(kind):
         np.testing.assert_array_equal(*map(to_numpy, states))
 
 
+@pytest.mark.backends
 @each
 def test_a_load_into_one_is_a_load_into_both(kind):
     lender, second = lend(kind)

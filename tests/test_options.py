@@ -151,6 +151,7 @@ def test_hierarchical_positions_end_at_the_square(model):
                 build(model, config, file, hierarchical_position=wrong)
 
 
+@pytest.mark.backends
 @each
 def test_positions_of_the_users_own(model):
     arrays, file, config = case(model, zoo_config("bert"))
@@ -241,6 +242,7 @@ def test_a_new_condition_changes_not_one_bit_of_a_loaded_model():
     assert all(path.endswith("_dense/kernel") for path in report.conditions)
 
 
+@pytest.mark.backends
 @each
 def test_options_are_saved_unshared_and_looked_into(model, tmp_path):
     config = zoo_config("bert", max_position_embeddings=4, attention_head_size=5)

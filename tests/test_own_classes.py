@@ -254,6 +254,7 @@ def own_reference(arrays):
     return states
 
 
+@pytest.mark.backends
 def test_own_layers_load_compute_and_are_looked_into(tmp_path):
     arrays = gated_arrays()
     model = build(Gated, arrays, hidden_states=True, prefix="x-")

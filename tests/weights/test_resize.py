@@ -141,6 +141,7 @@ def test_every_resized_variable_is_in_the_report(tmp_path, capsys):
     )
 
 
+@pytest.mark.backends
 def test_a_narrower_network_is_cut():
     config = small_config("google_bert")
     arrays = make_arrays("google_bert", config, 1)
