@@ -160,7 +160,7 @@ def _from_checkpoint(source, config, model, changes, verbose):
     values, _ = read_config(config)
     # The tower is decided first, as its heads depend on it.
     architecture, _ = find_architecture(model, values, checkpoint)
-    match = detect(checkpoint, architecture.family)
+    match = detect(checkpoint, architecture.family, architecture.dialects)
     heads = heads_in(checkpoint, match, values)
     name = architecture if model == AUTO else model
     return build_transformer_model(config, source, model=name, verbose=verbose, **heads, **changes)

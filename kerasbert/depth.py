@@ -151,7 +151,9 @@ class Stack:
     layers: dict
 
     def names(self, part):
-        """Returns the name of the layer that serves `part` at every depth."""
-        return tuple(
-            f"{self.prefix}{block}-{self.layers[part]}" for block in self.sharing.names(part)
-        )
+        """Returns the name of the layer that serves `part` at every depth.
+
+        A part that is not among `layers`, of a user's own block, is itself the end of the name.
+        """
+        end = self.layers.get(part, part)
+        return tuple(f"{self.prefix}{block}-{end}" for block in self.sharing.names(part))

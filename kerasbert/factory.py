@@ -12,7 +12,7 @@ from kerasbert.weights import complaints
 from kerasbert.weights.audit import refuse_contradictions
 from kerasbert.weights.checkpoints import open_checkpoint
 from kerasbert.weights.detect import detect
-from kerasbert.weights.load import Loader
+from kerasbert.weights.loader import Loader
 from kerasbert.weights.sizes import infer_config
 from kerasbert.weights.vocabulary import VocabularySelection
 
@@ -49,7 +49,8 @@ def build_transformer_model(
             segment 0 to read, one of segment 1 to write). The last two have the masked-LM
             head, which then predicts the next token.
         return_keras_model: False returns the builder, with `.model .inputs .outputs .layers
-            .config .hidden_states`.
+            .config .hidden_states .initializer .variable_mapping()
+            .load_weights_from_checkpoint(…) .save_weights_as_checkpoint(…)`.
         config_path: bert4keras' name of `config`.
         checkpoint_path: bert4keras' name of `checkpoint`.
         **options: keys of the config file, which they override (also as `dropout_rate`,
@@ -81,6 +82,17 @@ def build_transformer_model(
             name: name of the Keras model.
             prefix: what all layer names begin with.
             dtype: dtype policy, such as "mixed_float16".
+            custom_position_ids: True adds an input (B, L) of positions, after the segments.
+            additional_input_layers: inputs of your own, the last ones of the model.
+            layer_norm_cond: symbolic tensor (B, C) or (B, L, C) that steers all layer norms,
+                such as one of these inputs; the effect starts at zero. It may pass through a
+                dense layer: layer_norm_cond_hidden_size, layer_norm_cond_hidden_act.
+            layers: layers to share, by name, such as the `layers` of another builder.
+            autoresize_weights: True resizes what is of another hidden_size, embedding_size or
+                intermediate_size in the checkpoint, see `kerasbert.weights.orthogonally_resize`;
+                the number of heads should stay as it is.
+            ignore_invalid_weights: True lets variables keep their initial values, with a
+                warning, that the checkpoint lacks or has in another shape.
             strict: False accepts heads that the checkpoint lacks, and starts them fresh.
             verbose: 0 prints nothing, 1 one line, 2 the load report.
 
@@ -120,7 +132,7 @@ def build_transformer_model(
 
     vocabulary = VocabularySelection(**request.vocabulary)
     model_config = request.model_config(vocabulary)
-    with _initial_values(architecture, checkpoint, request.load["strict"]):
+    with _initial_values(architecture, checkpoint, request.load):
         builder = architecture(model_config, request.build_options(model_config))
     if checkpoint:
         loader = Loader(
@@ -132,6 +144,8 @@ def build_transformer_model(
             asked_for=request.asked_for,
             notes=(*beside, *request.notes),
             chosen=chosen,
+            autoresize=request.load["autoresize_weights"],
+            ignore_invalid=request.load["ignore_invalid_weights"],
         )
         loader.plan()
         loader.run(request.load["verbose"], try_first=False)
@@ -140,16 +154,17 @@ def build_transformer_model(
     return builder.model if return_keras_model else builder
 
 
-def _initial_values(architecture, checkpoint, strict):
+def _initial_values(architecture, checkpoint, load):
     """Where the loader is going to fill every variable or raise, none needs a value before."""
     # Not in a class of the user's: it may make layers that are no part of the model.
     own = architecture.__module__.startswith("kerasbert.")
-    filled = checkpoint is not None and strict and own
+    all_or_nothing = load["strict"] and not load["ignore_invalid_weights"]
+    filled = checkpoint is not None and all_or_nothing and own
     return no_initial_values() if filled else contextlib.nullcontext()
 
 
 def _match(checkpoint, architecture):
-    match = detect(checkpoint, architecture.family)
+    match = detect(checkpoint, architecture.family, architecture.dialects)
     complaints.check_family(architecture.family, match, checkpoint.source)
     return match
 
@@ -172,6 +187,12 @@ def _audit(request, checkpoint):
     allowed = cuts & request.asked_for
     if "keep_tokens" in request.vocabulary:
         allowed |= {"vocab_size"}  # the selection has words of its own for that
+    if request.load["autoresize_weights"]:
+        allowed |= {"hidden_size", "embedding_size", "intermediate_size"}
+    if request.load["ignore_invalid_weights"]:
+        allowed |= request.config.keys() | {
+            "embedding_size"
+        }  # the loader refuses what would be another model
     doubts = refuse_contradictions(
         request.config, checkpoint, request.match, request.source, allowed
     )

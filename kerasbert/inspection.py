@@ -33,6 +33,15 @@ _SHOWN = (
     "ln_type",
 )
 
+# Shown where they are not as in every published model.
+_OPTIONS = (
+    "attention_head_size",
+    "attention_key_size",
+    "hierarchical_position",
+    "residual_attention_scores",
+    "shared_segment_embeddings",
+)
+
 _NEVER_IN_SHAPES = ("num_hidden_layers", "num_attention_heads")
 
 
@@ -44,7 +53,7 @@ class Inspection:
         source: the checkpoint.
         config: path of its config file, or None.
         family: family of the model.
-        model: what to pass as `model=`.
+        model: what to pass as `model=`, a name or a class.
         dialect: title of the dialect.
         sizes: dict from keys of the configuration to values.
         parameters: number of parameters of the encoder, as stored.
@@ -59,7 +68,7 @@ class Inspection:
     source: str
     config: str | None
     family: str
-    model: str
+    model: str | type
     dialect: str
     sizes: dict
     parameters: int
@@ -121,7 +130,7 @@ def inspect_checkpoint(path, config=None, model=AUTO, overrides=None):
     overrides = sizes_given(check_overrides(overrides))
     values.update(overrides)
     architecture, _ = find_architecture(model, values, checkpoint)
-    match = detect(checkpoint, architecture.family)
+    match = detect(checkpoint, architecture.family, architecture.dialects)
     check_family(architecture.family, match, checkpoint.source)
     full, findings = _configuration(values, checkpoint, match, config, overrides)
     known = _known_rows(checkpoint, match)
@@ -225,11 +234,16 @@ def _shown(full, family):
         hidden = (*hidden, "attention_key_size")  # it follows from the others
     if full.get("embedding_order") != "project_first":
         hidden = (*hidden, "ln_type")  # they are all post-LN
-    return {key: full[key] for key in _SHOWN if full.get(key) is not None and key not in hidden}
+    shown = {key: full[key] for key in _SHOWN if full.get(key) is not None and key not in hidden}
+    usual = full["hidden_size"] // (full.get("num_attention_heads") or 1)
+    defaults = {"attention_head_size": usual, "attention_key_size": full.get("attention_head_size")}
+    options = {k: full[k] for k in _OPTIONS if full.get(k) not in (None, False, defaults.get(k))}
+    return {**shown, **options}
 
 
 def _line(config, path, model, heads, overrides, full):
-    arguments = [repr(None if config is None else str(config)), repr(str(path)), f"model={model!r}"]
+    model = model.__name__ if isinstance(model, type) else repr(model)
+    arguments = [repr(None if config is None else str(config)), repr(str(path)), f"model={model}"]
     arguments += [f"{key}={value!r}" for key, value in {**heads, **overrides}.items()]
     # "..." stands for what only the user can know.
     arguments += [f"{key}=..." for key in _NEVER_IN_SHAPES if full.get(key) is None]

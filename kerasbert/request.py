@@ -13,7 +13,12 @@ from kerasbert.conventions import canonical_activation
 from kerasbert.errors import ConfigError, WeightMismatchError, check_integer, did_you_mean
 from kerasbert.layers.masking import APPLICATIONS
 from kerasbert.models.albert import ALBERTUnshared
-from kerasbert.models.options import BuildOptions, check_head, refuse_language_model
+from kerasbert.models.options import (
+    BuildOptions,
+    check_condition,
+    check_head,
+    refuse_language_model,
+)
 from kerasbert.weights.detect import Match
 from kerasbert.weights.sizes import sizes_in
 from kerasbert.weights.t5 import head_of_t5
@@ -26,7 +31,12 @@ _CONFIG_KEYS = {field.name for field in dataclasses.fields(ModelConfig)} - {
 } | set(ALIASES)
 _BUILD_KEYS = {field.name for field in dataclasses.fields(BuildOptions)} | {"with_sop"}
 _BUILD_KEYS -= {"plain_classifier", "application"}
-_LOAD_DEFAULTS = {"strict": True, "verbose": 1}
+_LOAD_DEFAULTS = {
+    "strict": True,
+    "verbose": 1,
+    "autoresize_weights": False,
+    "ignore_invalid_weights": False,
+}
 _VOCABULARY_KEYS = {"keep_tokens", "compound_tokens"}
 _OPTIONS = _BUILD_KEYS | _LOAD_DEFAULTS.keys() | _VOCABULARY_KEYS
 # What may stand in the config file too, as in bert4keras. Not dtype: there it tells of the file.
@@ -65,7 +75,7 @@ class Request:
         source: what to call the configuration in errors.
         config: keys of the configuration, keyword arguments already merged in.
         build: arguments of `BuildOptions`.
-        load: `strict` and `verbose`.
+        load: `strict`, `verbose`, `autoresize_weights` and `ignore_invalid_weights`.
         vocabulary: arguments of `VocabularySelection`.
         asked_for: the keys of `config` that came as keyword arguments.
         match: the dialect of the checkpoint, once known.
@@ -189,6 +199,7 @@ class Request:
                 raise ConfigError(
                     f"{key}={value!r}.\nExpected a string without '/': Keras forbids it in names."
                 )
+        check_condition(options)
         check_real(
             "classifier_dropout", options.classifier_dropout, low=0.0, high=1.0, low_allowed=True
         )
@@ -245,7 +256,8 @@ def either(name, value, alias):
 
 
 def _checked_load(load):
-    for key, kind in (("strict", bool), ("verbose", int)):
+    for key, default in _LOAD_DEFAULTS.items():
+        kind = type(default)
         if not isinstance(load[key], kind):
             raise ConfigError(f"{key}={load[key]!r}.\nExpected a value of type {kind.__name__}.")
     return load

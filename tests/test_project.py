@@ -122,6 +122,8 @@ def test_only_one_import_goes_against_the_direction():
     assert late <= {
         ("models/__init__.py", "kerasbert.factory"),
         ("models/__init__.py", "kerasbert.factory.build_transformer_model"),
+        # A builder offers its users what bert4keras' has: to load, save and name its weights.
+        ("models/checkpoints.py", "kerasbert.weights"),
     }
 
 

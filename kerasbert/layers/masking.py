@@ -53,6 +53,8 @@ class AttentionMask(keras.layers.Layer):
         self.supports_masking = True
         self.application = application
         self.label = label
+        # Name tables of the class that built the encoder; unlike the label not saved with it.
+        self.dialects = ()
 
     def call(self, inputs, segments=None):
         """Returns the attention mask of a batch; see the class for shapes."""

@@ -5,6 +5,7 @@ Shapes: B batch, L length, V vocabulary, E embedding size, H hidden size.
 
 import keras
 
+from kerasbert.errors import ConfigError
 from kerasbert.layers import Embedding, PositionEmbedding
 
 
@@ -38,6 +39,8 @@ class Embeddings:
 
     def add_segments(self, hidden, segments, padding):
         """Adds the vectors of the segments, if the model has any."""
+        if self.config.shared_segment_embeddings:
+            self._refuse_shared_segments(segments)
         if segments is None:
             return hidden
         if self.config.shared_segment_embeddings:
@@ -53,6 +56,20 @@ class Embeddings:
         # The sum keeps a Keras mask only if both of its terms have one.
         vectors = table(segments, mask=padding)
         return self.layer(keras.layers.Add, "Embedding-Token-Segment")([hidden, vectors])
+
+    def _refuse_shared_segments(self, segments):
+        """Refuses shared_segment_embeddings where it could not do anything, or not fit."""
+        obstacle = None
+        if segments is None:
+            obstacle = "the model has no segment input"
+        elif self.config.projects_first:
+            obstacle = "segments are added after the projection, in another width"
+        if obstacle:
+            raise ConfigError(
+                f"shared_segment_embeddings=True, but {obstacle}.\n"
+                "Expected segments that are added to the rows of the token table.\n"
+                "Leave shared_segment_embeddings out."
+            )
 
     def add_positions(self, hidden, padding):
         """Adds the vectors of the positions."""

@@ -5,7 +5,7 @@ Shapes: B batch, L length, V vocabulary, E embedding size, H hidden size.
 
 from types import MappingProxyType
 
-from kerasbert.errors import ConfigError
+from kerasbert.errors import ConfigError, KerasbertError, listing
 from kerasbert.layers import (
     AttentionMask,
     CrossAttention,
@@ -13,12 +13,14 @@ from kerasbert.layers import (
     SelfAttention,
     TransformerBlock,
 )
+from kerasbert.models.borrowing import check_widths
+from kerasbert.models.checkpoints import Checkpoints
 from kerasbert.models.embeddings import Embeddings
 from kerasbert.models.heads import Heads
 from kerasbert.models.parts import Parts
 
 
-class Encoder(Embeddings, Heads, Parts):
+class Encoder(Embeddings, Heads, Checkpoints, Parts):
     """Builds the functional Keras model of one encoder, top to bottom as in the BERT paper.
 
     Subclasses override the step in which they differ.
@@ -29,10 +31,11 @@ class Encoder(Embeddings, Heads, Parts):
 
     Class attributes: `family`; `config_defaults`, a dict of keys that a configuration may leave
     out; `applications`, those that the family can have; `use_bias`, whether the dense layers of
-    the blocks have a bias.
+    the blocks have a bias; `dialects`, a tuple of `kerasbert.weights.Dialect`s to read and write
+    checkpoints with, in place of those that kerasbert has for the family.
 
     Attributes:
-        model: the `keras.Model`.
+        model: the `keras.Model`; `input`, `output` are its own, or lists of them.
         inputs, outputs: lists of its symbolic tensors.
         layers: dict from a layer's name, without prefix, to the layer.
         hidden_states: the L + 1 symbolic hidden states, input of the first block first.
@@ -44,11 +47,29 @@ class Encoder(Embeddings, Heads, Parts):
     config_defaults = MappingProxyType({})
     applications = ("encoder", "lm", "unilm")
     use_bias = True
+    dialects = ()
 
     def __init__(self, config, options):
         self.refuse_other_heads(options)
         super().__init__(config, options)
-        self._build()
+        try:
+            self._build()
+        except ValueError as error:
+            # Keras says what does not fit, but not that the layer is another model's.
+            if isinstance(error, KerasbertError) or not self._borrowed:
+                raise
+            raise ConfigError(
+                f"layers= holds layers that do not fit: {str(error).splitlines()[0]}\n"
+                "Expected layers of a builder made with the same configuration.\n"
+                f"Taken were: {listing(self._borrowed)}."
+            ) from error
+        check_widths({name: self.layers[name] for name in self._borrowed})
+        if options.layers and not self._borrowed:
+            raise ConfigError(
+                f"layers= holds none of the layers of this model, but {listing(options.layers)}.\n"
+                "Expected names without the prefix of the other model.\n"
+                "Pass builder.layers of build_transformer_model(..., return_keras_model=False)."
+            )
 
     def _build(self):
         # === Inputs ===

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+import keras
+
 from kerasbert.errors import ConfigError, did_you_mean
 
 CLASSIFIERS = ("sequence", "token", "span")
@@ -89,6 +91,32 @@ def refuse_language_model(given, architecture):
                 f"Expected one of: {', '.join(architecture.supported_heads) or 'no head'}.\n"
                 f"{advice}."
             )
+
+
+def check_condition(options):
+    """Refuses tensors and layers of the user's that no graph can be made of.
+
+    Raises:
+        ConfigError: names the option and the value.
+    """
+    condition = options.layer_norm_cond
+    if condition is None:
+        for key in ("layer_norm_cond_hidden_size", "layer_norm_cond_hidden_act"):
+            if getattr(options, key) != getattr(BuildOptions, key):
+                raise ConfigError(
+                    f"{key}={getattr(options, key)!r}, but there is no layer_norm_cond.\n"
+                    "Expected the condition too, a tensor (B, C) or (B, L, C)."
+                )
+    elif not isinstance(condition, keras.KerasTensor) or len(condition.shape) not in (2, 3):
+        raise ConfigError(
+            f"layer_norm_cond={condition!r}.\n"
+            "Expected a symbolic tensor (B, C) or (B, L, C), such as keras.Input((C,))."
+        )
+    if not isinstance(options.layers, dict | None):
+        raise ConfigError(
+            f"layers is a {type(options.layers).__name__}.\n"
+            "Expected a dict from names to Keras layers, such as the layers of a builder."
+        )
 
 
 def check_head(option, value):

@@ -5,6 +5,7 @@ import keras
 from kerasbert.errors import ConfigError
 from kerasbert.layers import LayerNormalization
 from kerasbert.layers.composite import truncated_normal
+from kerasbert.models.borrowing import check_borrowed
 
 
 class Parts:
@@ -43,6 +44,15 @@ class Parts:
             "prefix": self.options.prefix,
             "borrowed": self._borrowed,
         }
+        makers = [state._keras_history.operation.name for state in self.hidden_states]
+        stack = next(iter(self.config.stacks.values()))
+        usual = stack.names(list(stack.layers)[-1])
+        if makers[1:] != [self._borrowed.get(name, self.full_name(name)) for name in usual]:
+            # Blocks of a user's own, which names in the configuration do not tell.
+            mask_layer.label["states"] = makers
+        if self.dialects:
+            mask_layer.label["dialects"] = [dialect.name for dialect in self.dialects]
+            mask_layer.dialects = tuple(self.dialects)
 
     def full_name(self, name):
         """Returns the name a layer has in the model."""
@@ -58,7 +68,7 @@ class Parts:
             borrowed = given.get(name, given.get(self.full_name(name)))
             if borrowed is None:
                 return self.new_layer(cls, name, **arguments)
-            self._check_borrowed(borrowed, cls, name)
+            check_borrowed(borrowed, cls, name, arguments)
             self.layers[name] = borrowed
             self._borrowed[name] = borrowed.name
         return self.layers[name]
@@ -68,14 +78,6 @@ class Parts:
         arguments.setdefault("dtype", self.options.dtype)
         self.layers[name] = cls(name=self.full_name(name), **arguments)
         return self.layers[name]
-
-    def _check_borrowed(self, layer, cls, name):
-        if not isinstance(layer, cls):
-            raise ConfigError(
-                f"layers= has a {type(layer).__name__} called {name!r}.\n"
-                f"Expected a {cls.__name__}.\n"
-                "Pass the layers of a builder made with the same configuration."
-            )
 
     def dense(self, name, units, **arguments):
         """Returns a dense layer with BERT's initializer."""
@@ -140,11 +142,16 @@ class Parts:
     def make_model(self, inputs, outputs):
         """Returns the Keras model between two lists of symbolic tensors."""
         # A single input is not wrapped, so that model(ids) is as right as model([ids]).
-        model = keras.Model(
-            inputs[0] if len(inputs) == 1 else inputs,
-            outputs[0] if len(outputs) == 1 else outputs,
-            name=self.options.name,
-        )
+        ends = [ends[0] if len(ends) == 1 else ends for ends in (inputs, outputs)]
+        try:
+            model = keras.Model(*ends, name=self.options.name)
+        except ValueError as error:
+            if self.options.layer_norm_cond is None:
+                raise
+            raise ConfigError(
+                "The inputs that layer_norm_cond= is computed from are no inputs of the model.\n"
+                "Expected them as additional_input_layers=, for example the keras.Input itself."
+            ) from error
         # The model computes nothing itself, but keras.Sequential makes its input with this
         # type, and token ids do not fit into float16.
         model.dtype_policy = keras.DTypePolicy("float32")

@@ -37,6 +37,8 @@ class RoBERTa(Encoder):
 
     def positions(self, padding):
         """Returns the rows of the position table, which begin after that of padding."""
+        if self.position_ids is not None:
+            return self.position_ids
         layer = self.layer(PositionsOfTokens, "Position-Ids", pad_token_id=self.config.pad_token_id)
         return layer(padding)
 

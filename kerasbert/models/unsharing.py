@@ -89,7 +89,9 @@ class _Copy:
         if isinstance(layer, AttentionMask) and layer.label is not None:
             settings = layer.get_config()
             settings["label"] = {**layer.label, "config": self.config.to_dict()}
-            return layer.from_config(settings)
+            copy = layer.from_config(settings)
+            copy.dialects = layer.dialects
+            return copy
         if isinstance(layer, keras.Sequential) or hasattr(layer, "_nodes_by_depth"):
             return self.make(layer)  # a model used as a layer
         if layer not in self.blocks:

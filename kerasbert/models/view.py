@@ -1,6 +1,7 @@
 """Finds an encoder of ours inside any Keras model: as it was built, extended, or reloaded."""
 
 from dataclasses import dataclass
+from itertools import takewhile
 from numbers import Integral
 
 import keras
@@ -21,6 +22,10 @@ class EncoderView:
         borrowed: dict from names, prefix not counted, to the full names of layers that were
             taken from another model.
         mask_layer: the layer that carries the label by which encoders are found.
+        dialect_names: names of the dialects of the class that built it, if it has its own.
+        dialects: these dialects; none in a model that was reloaded.
+        state_makers: for each hidden state the name of what computes it, where the blocks are
+            a user's own.
     """
 
     model: keras.Model
@@ -28,6 +33,9 @@ class EncoderView:
     prefix: str
     borrowed: dict
     mask_layer: AttentionMask
+    dialect_names: tuple = ()
+    dialects: tuple = ()
+    state_makers: tuple = ()
 
     def full_name(self, name):
         """Returns the name in the model of the layer called `name`, prefix not counted."""
@@ -74,8 +82,26 @@ class EncoderView:
         return list(next(iter(self.config.stacks.values())).layers)
 
     @property
+    def condition_layers(self):
+        """The layers, of a user's, that compute the condition of the norms; often none."""
+        first = self.layer(self.part_names(self._parts[0])[0])
+        arguments = _nodes_of(self.model, first)[0].arguments.kwargs
+        tensors, layers = [arguments.get("condition")], []
+        while tensors:
+            tensor = tensors.pop()
+            operation = None if tensor is None else tensor._keras_history.operation
+            if operation is not None and operation not in layers:
+                layers.append(operation)
+                tensors += tensor._keras_history.operation._inbound_nodes[
+                    tensor._keras_history.node_index
+                ].input_tensors
+        return [layer for layer in layers if isinstance(layer, keras.layers.Layer)]
+
+    @property
     def hidden_states(self):
         """The symbolic hidden states (batch, length, H), input of the first block first."""
+        if self.state_makers:
+            return self._made_states
         first, last = self._parts[0], self._parts[-1]
         first_layer = self.layer(self.part_names(first)[0])
         states = [_nodes_of(self.model, first_layer)[0].input_tensors[0]]
@@ -89,6 +115,17 @@ class EncoderView:
                 break
             states.append(node.output_tensors[0])
         return states
+
+    @property
+    def _made_states(self):
+        operations = {operation.name: operation for operation in self.model.operations}
+        nodes = {
+            name: iter(_nodes_of(self.model, operations[name]))
+            for name in self.state_makers
+            if name in operations
+        }
+        calls = (next(nodes.get(name, iter(())), None) for name in self.state_makers)
+        return [node.output_tensors[0] for node in takewhile(lambda node: node, calls)]
 
 
 def find_encoder(model):
@@ -154,7 +191,16 @@ def _encoders(model):
         if isinstance(layer, AttentionMask) and layer.label is not None:
             config = ModelConfig.from_label(layer.label["config"])
             label = layer.label
-            yield EncoderView(model, config, label["prefix"], label["borrowed"], layer)
+            yield EncoderView(
+                model,
+                config,
+                label["prefix"],
+                label["borrowed"],
+                layer,
+                dialect_names=tuple(label.get("dialects", ())),
+                dialects=layer.dialects,
+                state_makers=tuple(label.get("states", ())),
+            )
         elif isinstance(layer, keras.Model):
             yield from _encoders(layer)
 

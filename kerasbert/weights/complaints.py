@@ -4,6 +4,7 @@ from kerasbert.errors import WeightMismatchError, listing
 from kerasbert.weights.detect import MODELS_OF_FAMILY, best_matches
 from kerasbert.weights.heads import CLASSIFIER_LAYERS, owner_of
 from kerasbert.weights.mapping import KEY_OF_SYMBOL
+from kerasbert.weights.resize import why_not
 
 _OPTION_OF_HEAD = {
     "pooler": "with_pool",
@@ -86,6 +87,9 @@ def check_missing(loader, absent, strangers):
     """Refuses model variables that the file cannot fill."""
     match, source = loader.match, loader.checkpoint.source
     encoder = sorted({edge.name for edge in absent if edge.row.head is None})
+    if loader.ignore_invalid:
+        _check_tables(loader, absent)
+        encoder, absent = [], []
     if encoder:
         raise WeightMismatchError(
             f"{source} lacks {len(encoder)} variables of the encoder: {listing(encoder)}.\n"
@@ -131,27 +135,56 @@ def _advice_on_missing(loader):
     )
 
 
-def check_shapes(loader):
-    """Refuses arrays of another shape; says which key of the configuration they contradict."""
-    wrong, seen = [], {}
-    for edge in loader.edges:
-        found = loader.checkpoint.shapes[edge.name]
-        kept = found
-        if edge.row.vocab and found:
-            axis = edge.row.dims.split().index("V")
-            size = loader.vocabulary.size(found[axis])
-            kept = (*found[:axis], size, *found[axis + 1 :])
+def _check_tables(loader, absent):
+    """Refuses a file without a table of the model: that tells another architecture."""
+    names = sorted({edge.name for edge in absent if edge.row.dims.split()[0] in ("V", "P")})
+    names = [name for name in names if name not in _names_of_heads(loader)]
+    if names:
+        raise WeightMismatchError(
+            f"{loader.checkpoint.source} has no {listing(names)}, even with "
+            "ignore_invalid_weights=True.\n"
+            "Expected the tables of tokens and positions: a file without one is of another "
+            f"architecture than this {loader.match.dialect.title} model.\n"
+            "Pass another model=, or the checkpoint of this model."
+        )
+
+
+def _names_of_heads(loader):
+    rows = loader.match.dialect.top_rows
+    return {n for row in rows if row.head for n in row.names(loader.match.prefix)}
+
+
+def check_blocks(loader):
+    """Refuses a file that fills no block: tolerance is not for another model."""
+    rows = {row.ours for blocks in loader.match.dialect.blocks.values() for row in blocks.rows}
+    if not any(edge.row.ours in rows for edge in loader.edges):
+        raise WeightMismatchError(
+            f"{loader.checkpoint.source} fits no variable of the blocks, even with "
+            "ignore_invalid_weights=True.\n"
+            f"Expected a checkpoint of this {loader.match.dialect.title} model, a few variables "
+            "of which may be missing.\n"
+            "Pass the config file that belongs to the checkpoint, or leave the checkpoint out."
+        )
+
+
+def misshapen(loader, wrong):
+    """Refuses arrays of another shape; says which key of the configuration they contradict.
+
+    Args:
+        loader: the `Loader`.
+        wrong: list of the `Edge`s at fault.
+    """
+    seen = {edge.name: edge for edge in reversed(wrong)}
+    lines = []
+    for name, edge in list(seen.items())[::-1]:
         expected = edge.row.shape_in_file(edge.variable.shape)
-        if edge.row.dims.startswith("P ") and loader.fewer_positions and found:
-            kept = (min(found[0], expected[0]), *found[1:])
-        if kept != expected and edge.name not in seen:
-            seen[edge.name] = edge
-            wrong.append(f"{edge.name} is {found} in the file, {expected} in the model")
-    if not wrong:
-        return
+        found = tuple(loader.checkpoint.shapes[name])
+        reason = why_not(edge.row, edge.row.shape_here(found), edge.variable.shape)
+        why = f" (not resized: {reason})" if loader.autoresize and reason else ""
+        lines.append(f"{name} is {found} in the file, {expected} in the model{why}")
     raise WeightMismatchError(
-        f"{loader.checkpoint.source} does not fit the model: {'; '.join(wrong[:4])}"
-        + (f"; and {len(wrong) - 4} more" if len(wrong) > 4 else "")
+        f"{loader.checkpoint.source} does not fit the model: {'; '.join(lines[:4])}"
+        + (f"; and {len(lines) - 4} more" if len(lines) > 4 else "")
         + f".\nExpected equal shapes.\n{_likely_cause(loader, seen.values())}"
     )
 
@@ -169,6 +202,9 @@ def _likely_cause(loader, wrong):
             key = KEY_OF_SYMBOL.get(symbol)
             if key and getattr(config, key) != length:
                 claims.setdefault(key, length)
+    widths = _head_sizes(config, loader.checkpoint, wrong)
+    if widths and not any(edge.row.ours.endswith("/norm/gamma") for edge in wrong):
+        claims = widths  # H itself is right
     text = "; ".join(
         f"{key} is {getattr(config, key)} in the configuration, {length} in the file"
         for key, length in claims.items()
@@ -176,6 +212,20 @@ def _likely_cause(loader, wrong):
     too_small = any(getattr(config, key) < length for key, length in claims.items())
     advice = advice_on(list(claims), too_small)
     return f"{text}. {advice}" if text else advice
+
+
+def _head_sizes(config, checkpoint, wrong):
+    """The head sizes that the biases of queries, keys and values show, where they differ."""
+    sizes = {"query": "attention_key_size", "value": "attention_head_size"}
+    found = {}
+    for edge in wrong:
+        part, _, rest = edge.row.ours.partition("/")
+        name, _, variable = rest.partition("/")
+        if part == "attention" and variable == "bias" and name in sizes:
+            length = checkpoint.shapes[edge.name][-1]
+            if length % config.num_attention_heads == 0:
+                found[sizes[name]] = length // config.num_attention_heads
+    return found
 
 
 def advice_on(keys, is_too_small):

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from kerasbert.errors import WeightMismatchError, listing
+from kerasbert.errors import ConfigError, WeightMismatchError, listing
 from kerasbert.weights.dialects import DIALECTS
 from kerasbert.weights.dialects.foreign import (
     FOREIGN,
@@ -63,42 +63,72 @@ class Match:
         return outer + [(row, at) for at in self.places for row in blocks[self.stacks[at]].rows]
 
 
-def detect(checkpoint, family=None):
+def dialects_of(view, dialects=None):
+    """Returns the dialects of a user's own that a model is to be read or written with.
+
+    Args:
+        view: `EncoderView` of the model.
+        dialects: those given for this one call; None for those of the class of the model.
+
+    Raises:
+        WeightMismatchError: if the model had some, and was reloaded from a file without them.
+    """
+    if dialects is not None:
+        return tuple(dialects)
+    if view.dialect_names and not view.dialects:
+        raise WeightMismatchError(
+            f"{view.model.name!r} was built by a class with name tables of its own "
+            f"({listing(view.dialect_names)}), which a .keras file does not hold.\n"
+            "Expected them as dialects=, such as dialects=MyModel.dialects."
+        )
+    return view.dialects
+
+
+def detect(checkpoint, family=None, own=()):
     """Finds the one dialect whose encoder names the checkpoint holds.
 
     Args:
         checkpoint: an opened checkpoint.
         family: the family asked for; decides where a file holds several.
+        own: `Dialect`s of a user's, which take the place of the built-in ones of `family`.
 
     Returns:
         The `Match` that knows the most names, of `family` if the file holds one.
 
     Raises:
         WeightMismatchError: if no dialect fits; says what the file seems to be.
+        ConfigError: if a dialect of `own` is of another family.
     """
-    matches = matches_in(checkpoint)
+    _check_own(own, family)
+    matches = matches_in(checkpoint, own)
     asked_for = [match for match in matches if match.dialect.family == family]
     best = max(asked_for or matches, key=lambda match: _rank(checkpoint, match))
     _refuse_grouped_kernels(checkpoint, best)
     return best
 
 
-def matches_in(checkpoint):
+def matches_in(checkpoint, own=()):
     """Lists a `Match` for every dialect whose encoder names the checkpoint holds.
+
+    Args:
+        checkpoint: an opened checkpoint.
+        own: see `detect`.
 
     Raises:
         WeightMismatchError: if there is none; says what the file seems to be.
     """
     if any(KERAS_MADE[0].search(name) for name in checkpoint.shapes):
         raise WeightMismatchError(_foreign(checkpoint, *KERAS_MADE[1:]))
+    replaced = {dialect.family for dialect in own}
+    known = (*own, *(dialect for dialect in DIALECTS if dialect.family not in replaced))
     matches = [
         match
-        for dialect in DIALECTS
+        for dialect in known
         for prefix in dialect.prefixes
         if (match := _match(checkpoint.shapes, dialect, prefix))
     ]
     if not matches:
-        raise WeightMismatchError(_unrecognised(checkpoint))
+        raise WeightMismatchError(_unrecognised(checkpoint, known))
     return matches
 
 
@@ -150,18 +180,27 @@ def _position(captured):
     )
 
 
-def _unrecognised(checkpoint):
+def _check_own(own, family):
+    for dialect in own:
+        if not isinstance(dialect, Dialect) or dialect.family != family:
+            raise ConfigError(
+                f"Among the dialects of a model of the {family} family is {dialect!r:.200}.\n"
+                f"Expected `Dialect`s with family={family!r}."
+            )
+
+
+def _unrecognised(checkpoint, known):
     names = sorted(name for name in checkpoint.shapes if not is_optimizer_slot(name))
     for pattern, kind, advice in FOREIGN:
         if any(pattern.search(name) for name in names):
-            return _foreign(checkpoint, kind, advice)
+            return _foreign(checkpoint, kind, advice, known)
     kind = f"no encoder that kerasbert knows; its variables are: {listing(names) or 'none'}"
     advice = "Pass the pre-trained checkpoint, with the names of the original code."
-    return _foreign(checkpoint, kind, advice)
+    return _foreign(checkpoint, kind, advice, known)
 
 
-def _foreign(checkpoint, kind, advice):
-    wanted = "; ".join(sorted({dialect.title for dialect in DIALECTS}))
+def _foreign(checkpoint, kind, advice, known=DIALECTS):
+    wanted = "; ".join(sorted({dialect.title for dialect in known}))
     return f"{checkpoint.source} is {kind}.\nExpected one of: {wanted}.\n{advice}"
 
 

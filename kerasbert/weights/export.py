@@ -6,9 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from kerasbert.conventions import WITHOUT_SEGMENTS
-from kerasbert.depth import groups_for_separate_layers
 from kerasbert.errors import CheckpointError, WeightMismatchError, listing
+from kerasbert.weights.grouping import is_unshared
 from kerasbert.weights.load import to_numpy
+from kerasbert.weights.pairing import conditional_weights
 
 _SEGMENTS = 2
 
@@ -21,17 +22,21 @@ class Written:
         title: of the dialect.
         count: number of variables written.
         left_out: paths of variables that have no name there.
+        own_keys: keys of the configuration that the original code does not read.
     """
 
     title: str
     count: int
     left_out: list
+    own_keys: tuple = ()
 
     def summary(self, place):
         """Returns one line about what was written to `place`."""
         also = ""
         if self.left_out:
             also = f"; left out, as there is no name for them: {listing(self.left_out)}"
+        if self.own_keys:
+            also += f"; only kerasbert and bert4keras read {listing(self.own_keys)} in the config"
         return f"{self.title}: {self.count} variables written to {place}{also}"
 
 
@@ -44,16 +49,6 @@ def path_to_write(argument, path):
     if not isinstance(path, str | os.PathLike) or not os.fspath(path):
         raise CheckpointError(f"{argument}={path!r}.\nExpected the path to write to.")
     return os.path.expanduser(os.fspath(path))
-
-
-def config_of_file(config):
-    """Returns the configuration with a group for every layer if some block was un-shared."""
-    if config.family != "albert" or config.projects_first:
-        return config
-    groups = config.sharing_groups
-    if is_unshared(config):
-        groups = groups_for_separate_layers(config.num_hidden_layers)
-    return config.replace(num_hidden_groups=groups)
 
 
 def segments_of_file(config, dialect, prefix):
@@ -85,9 +80,20 @@ def sharing_keys(config):
     }
 
 
-def is_unshared(config):
-    """Whether some block of an ALBERT has copies."""
-    return config.unshare is not None or config.unshare_layers is not None
+def option_keys(config):
+    """Returns our own keys, which are bert4keras' too, for options of the graph.
+
+    Without them other code would compute something else, or refuse the shapes.
+    """
+    usual = config.hidden_size // config.num_attention_heads
+    options = {
+        "residual_attention_scores": (config.residual_attention_scores, False),
+        "shared_segment_embeddings": (config.shared_segment_embeddings, False),
+        "hierarchical_position": (config.hierarchical_position, None),
+        "attention_head_size": (config.attention_head_size, usual),
+        "attention_key_size": (config.attention_key_size, config.attention_head_size),
+    }
+    return {key: value for key, (value, default) in options.items() if value != default}
 
 
 def refuse_inexpressible(model, dialect, *demands):
@@ -130,23 +136,45 @@ def variables_without_name(model, view, found):
     """Returns the paths of the variables that are not written.
 
     Raises:
-        WeightMismatchError: if some belong to layers of the encoder, such as unmerged LoRA.
+        WeightMismatchError: if some belong to layers of the encoder, such as unmerged LoRA, or
+            make a condition steer the norms.
     """
     named = {id(edge.variable) for edge in found}
+    conditions = conditional_weights(view, found)
+    _refuse_trained_conditions(model, conditions)
     owners = {edge.path.partition("/")[0] for edge in found}
     own = [
         weight.path
         for name in sorted(owners)
         for weight in view.layer(name).weights
-        if id(weight) not in named
+        if id(weight) not in named and id(weight) not in conditions
     ]
     if own:
         raise WeightMismatchError(
             f"{model.name!r} has variables in its layers that no checkpoint format knows: "
             f"{listing(own)}.\nExpected plain kernels, biases and norms.\n"
-            "Merge LoRA or undo quantisation first, or save the model with model.save."
+            "Merge LoRA or undo quantisation first, or save the model with model.save; a class "
+            "of your own needs `dialects` that name them."
         )
     return [weight.path for weight in model.weights if id(weight) not in named]
+
+
+def _refuse_trained_conditions(model, conditions):
+    """As long as the shifts are zero, the model computes the same without its condition."""
+    trained = [
+        weight.path
+        for weight in model.weights
+        if id(weight) in conditions
+        and weight.path.split("/")[-2] in ("beta_dense", "gamma_dense")
+        and to_numpy(weight).any()
+    ]
+    if trained:
+        raise WeightMismatchError(
+            f"{model.name!r} has layer norms that a condition steers, which no checkpoint format "
+            f"can express: {listing(trained)}.\n"
+            "Expected norms without a condition, or with one that is not trained yet.\n"
+            "Save the model with model.save instead."
+        )
 
 
 def arrays_by_name(found, dialect):

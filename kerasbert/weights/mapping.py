@@ -1,17 +1,16 @@
-"""Pairs model variables with checkpoint names: rows joined on depth.
+"""The parts of a name table.
 
 A dialect is a table of rows "our variable - their name", written once for the outer
 variables and once for a block, and an address that says where the block of a depth
-stands in the file. The model says which block serves which depth. Joining the two on
-depth gives every edge "variable - name", for reading and for writing alike; sharing,
-un-sharing and groups need no branch of their own.
+stands in the file. `pairing.py` joins it with a model.
 """
 
 import re
 from dataclasses import dataclass, replace
+from string import Formatter
 
 from kerasbert.depth import depth_plan
-from kerasbert.errors import WeightMismatchError
+from kerasbert.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -20,7 +19,9 @@ class Row:
 
     Attributes:
         ours: layer and variable path, such as "MLM-Dense/kernel"; in block rows the part
-            and variable path, such as "attention/query/kernel".
+            and variable path, such as "attention/query/kernel". A part that is neither of
+            the family's is the end of a layer name: "Adapter/kernel" is that of
+            "Transformer-0-Adapter".
         theirs: name in the file, or a tuple of names of which any may stand there (the first
             is written; several must hold equal values); in block rows relative to the address.
         dims: the shape there in symbols (V vocabulary, E embedding, H hidden, I inner, P
@@ -76,6 +77,13 @@ class Row:
         shape = tuple(shape)[::-1] if self.transpose else tuple(shape)
         return shape if self.part is None else (*shape[:-1], shape[-1] * self.part[1])
 
+    def shape_here(self, shape):
+        """Returns the shape of our variable for an array of the file; undoes `shape_in_file`."""
+        shape = tuple(shape)
+        if self.part is not None and shape:
+            shape = (*shape[:-1], shape[-1] // self.part[1])
+        return shape[::-1] if self.transpose else shape
+
 
 # What the symbols of `Row.dims` are called in a configuration.
 KEY_OF_SYMBOL = {
@@ -90,17 +98,47 @@ KEY_OF_SYMBOL = {
     "S": "attention_key_size",
 }
 
-# The layer whose presence says that the model has a head.
-_HEAD_LAYERS = {"mlm": "MLM-Bias", "lm": "LM-Activation"}
-
 
 def one_stack(address, rows):
-    """The `blocks` of a dialect whose models have an encoder only."""
+    """Makes the `blocks` of a dialect whose models have an encoder only.
+
+    Args:
+        address: see `Blocks`.
+        rows: see `Blocks`.
+
+    Returns:
+        A dict with the one stack.
+
+    Raises:
+        ConfigError: if the address has a field that no depth has.
+
+    Example:
+        >>> one_stack("layer_{layer}/", norm("attention/norm", "norm", "H"))["encoder"].address
+        'layer_{layer}/'
+    """
     return {"encoder": Blocks(address, rows)}
 
 
 def dense(ours, theirs, dims, head=None):
-    """The two rows of a dense layer with a kernel of shape `dims`."""
+    """Makes the two rows of a dense layer.
+
+    Args:
+        ours: path of the layer here, such as "attention/query".
+        theirs: its name there.
+        dims: shape of its kernel, see `Row`.
+        head: see `Row`.
+
+    Returns:
+        A tuple of two `Row`s, of kernel and bias.
+
+    Raises:
+        ConfigError: if `dims` has not two symbols.
+
+    Example:
+        >>> [row.theirs for row in dense("Pooler-Dense", "pooler", "H H", head="pooler")]
+        ['pooler/kernel', 'pooler/bias']
+    """
+    _check_dims(ours, dims, 2)
     return (
         Row(f"{ours}/kernel", f"{theirs}/kernel", dims, head),
         Row(f"{ours}/bias", f"{theirs}/bias", dims.split()[-1], head),
@@ -108,11 +146,37 @@ def dense(ours, theirs, dims, head=None):
 
 
 def norm(ours, theirs, dims, head=None):
-    """The two rows of a layer normalisation of width `dims`."""
+    """Makes the two rows of a layer normalisation.
+
+    Args:
+        ours: path of the layer here.
+        theirs: its name there.
+        dims: its width, see `Row`.
+        head: see `Row`.
+
+    Returns:
+        A tuple of two `Row`s, of gamma and beta.
+
+    Raises:
+        ConfigError: if `dims` has not one symbol.
+
+    Example:
+        >>> [row.theirs for row in norm("Embedding-Norm", "embeddings_norm", "E")]
+        ['embeddings_norm/gamma', 'embeddings_norm/beta']
+    """
+    _check_dims(ours, dims, 1)
     return (
         Row(f"{ours}/gamma", f"{theirs}/gamma", dims, head),
         Row(f"{ours}/beta", f"{theirs}/beta", dims, head),
     )
+
+
+def _check_dims(ours, dims, axes):
+    if len(dims.split()) != axes:
+        raise ConfigError(
+            f"The row of {ours!r} has dims={dims!r}.\n"
+            f"Expected {axes} symbols with spaces between, such as {' '.join('HI'[:axes])!r}."
+        )
 
 
 @dataclass(frozen=True)
@@ -127,6 +191,14 @@ class Blocks:
 
     address: str
     rows: tuple
+
+    def __post_init__(self):
+        fields = {field for _, field, _, _ in Formatter().parse(self.address) if field is not None}
+        if not fields <= {"layer", "group", "inner"}:
+            raise ConfigError(
+                f"The address of a block is {self.address!r}.\n"
+                "Expected no fields but {layer}, {group} and {inner}, such as 'block_{layer}/'."
+            )
 
     def place(self, prefix, depth):
         """What the names of the block at a `Depth` begin with."""
@@ -212,85 +284,3 @@ class Dialect:
             for stack in self.blocks.keys() & config.stacks.keys()
             for depth in self.depths(config, stack)
         }
-
-
-@dataclass(frozen=True)
-class Edge:
-    """One variable of the model and one name of the file that belong together."""
-
-    path: str
-    variable: object
-    name: str
-    row: Row
-
-
-def edges(view, dialect, prefix, config=None, present=None):
-    """Lists every pair of a model variable and a checkpoint name.
-
-    Args:
-        view: `EncoderView` of the model.
-        dialect: the `Dialect` of the file.
-        prefix: what stands before the names of the file.
-        config: `ModelConfig` whose groups the file has; default is the model's own.
-        present: the names in the file, when reading: they decide between aliases. None when
-            writing: the first alias is meant.
-
-    Returns:
-        A list of `Edge`s without repetitions. Variables of the model that no row knows are
-        in none of them.
-    """
-    found = {}
-    for row in dialect.top_rows:
-        layer_name, _, rest = row.ours.partition("/")
-        if view.has_layer(layer_name) and not (row.tied and _skip_tied(row, view, prefix, present)):
-            _add(found, view.layer(layer_name), layer_name, rest, row.choose(prefix, present), row)
-    config = config or view.config
-    for stack in view.config.stacks:
-        blocks = dialect.blocks[stack]
-        parts = view.config.stacks[stack].layers
-        names = {part: view.part_names(part, stack=stack) for part in parts}
-        for depth in dialect.depths(config, stack):
-            place = blocks.place(prefix, depth)
-            for row in blocks.rows:
-                part, _, rest = row.ours.partition("/")
-                layer_name = names[part][depth.index]
-                layer = _block_layer(view, layer_name)
-                _add(found, layer, layer_name, rest, row.choose(place, present), row)
-    return list(found.values())
-
-
-def relative_weights(layer):
-    """Dict from the path of a weight relative to its layer to the weight.
-
-    `Variable.path` begins with the scopes of outer models, so it does not identify a weight.
-    """
-    marker = f"{layer.name}/"
-    return {weight.path.rpartition(marker)[2]: weight for weight in layer.weights}
-
-
-def _skip_tied(row, view, prefix, present):
-    """A repeated variable matters only where the file has it and the model its head."""
-    return (
-        present is None
-        or not view.has_layer(_HEAD_LAYERS[row.head])
-        or not (set(row.names(prefix)) & present)
-    )
-
-
-def _block_layer(view, name):
-    if not view.has_layer(name):
-        raise WeightMismatchError(
-            f"{view.model.name!r} has no layer {name!r}: it is only a part of its encoder.\n"
-            "Expected a model with all blocks.\n"
-            "Load or save the whole model, and cut it afterwards."
-        )
-    return view.layer(name)
-
-
-def _add(found, layer, layer_name, rest, names, row):
-    variable = relative_weights(layer).get(rest)
-    if variable is None:
-        return
-    for name in names:
-        edge = Edge(f"{layer_name}/{rest}", variable, name, row)
-        found.setdefault((edge.path, name), edge)

@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 
 from kerasbert.conventions import WORDS
-from kerasbert.errors import CheckpointError, KerasbertError, WeightMismatchError
+from kerasbert.errors import CheckpointError, KerasbertError, WeightMismatchError, listing
 from kerasbert.models.view import find_encoder
 from kerasbert.weights.checkpoints.replacement import Replacement
 from kerasbert.weights.dialects import HUGGING_FACE_T5, huggingface
 from kerasbert.weights.export import (
     Written,
     arrays_by_name,
-    config_of_file,
+    option_keys,
     path_to_write,
     refuse_inexpressible,
     refuse_other_classifier,
@@ -24,7 +24,8 @@ from kerasbert.weights.export import (
     sharing_keys,
     variables_without_name,
 )
-from kerasbert.weights.mapping import edges
+from kerasbert.weights.grouping import config_of_file
+from kerasbert.weights.pairing import edges
 from kerasbert.weights.waves import tables_of_waves
 
 _DIALECTS = {dialect.family: dialect for dialect in (*huggingface.ALL, HUGGING_FACE_T5)}
@@ -108,7 +109,8 @@ def write_pretrained(model, folder, tokenizer=None):
     """Does what `save_pretrained` does, and returns what was `Written`."""
     view = find_encoder(model)
     config = config_of_file(view.config)
-    dialect = _dialect_for(config)
+    dialect = hugging_face_dialect(config.family)
+    _refuse_own_dialects(model, view)
     _refuse_other_architectures(model, config, dialect)
     refuse_other_classifier(model, view, dialect)
     _check_vocabulary(tokenizer, config)
@@ -125,14 +127,29 @@ def write_pretrained(model, folder, tokenizer=None):
     return Written(dialect.title, len(found), left_out)
 
 
-def _dialect_for(config):
-    if config.family not in _DIALECTS:
+def hugging_face_dialect(family):
+    """Returns the dialect in which `save_pretrained` writes the models of a family.
+
+    Raises:
+        WeightMismatchError: if transformers has no such family.
+    """
+    if family not in _DIALECTS:
         raise WeightMismatchError(
-            f"transformers has no model of the {config.family} family.\n"
+            f"transformers has no model of the {family} family.\n"
             f"Expected one of: {', '.join(_DIALECTS)}.\n"
             "Use save_weights_as_checkpoint or model.save instead."
         )
-    return _DIALECTS[config.family]
+    return _DIALECTS[family]
+
+
+def _refuse_own_dialects(model, view):
+    if view.dialect_names:
+        raise WeightMismatchError(
+            f"{model.name!r} was built by a class with name tables of its own "
+            f"({listing(view.dialect_names)}), and transformers has no such model.\n"
+            "Expected a model of a class that comes with kerasbert.\n"
+            "Use save_weights_as_checkpoint or model.save."
+        )
 
 
 def _warn_of_old_vocabulary(folder):
@@ -178,12 +195,19 @@ def _refuse_other_architectures(model, config, dialect):
             "Expected an encoder, or encoder and decoder.\n"
             "Write it with save_weights_as_checkpoint or model.save instead."
         )
+    head_size = config.hidden_size // config.num_attention_heads
+    if config.family == "t5":
+        head_size = config.attention_head_size  # the only family with a key for it
     # transformers has a layer norm epsilon of its own in the configuration, so any will do.
     refuse_inexpressible(
         model,
         dialect,
         ("ln_type", config.ln_type, dialect.ln_types),
         ("embedding_order", config.embedding_order, (dialect.embedding_order,)),
+        ("residual_attention_scores", config.residual_attention_scores, (False,)),
+        ("shared_segment_embeddings", config.shared_segment_embeddings, (False,)),
+        ("attention_head_size", config.attention_head_size, (head_size,)),
+        ("attention_key_size", config.attention_key_size, (head_size,)),
     )
     for depth in dialect.depths(config):
         size = config.num_hidden_layers / config.num_hidden_groups
@@ -248,6 +272,7 @@ def _config_values(config, class_name, view):
         values["embd_pdrop"] = config.hidden_dropout_prob
         if config.vocab_size <= _END_OF_TEXT:
             values |= {"bos_token_id": None, "eos_token_id": None}
+    values.update(option_keys(config))
     theirs = {ours: word for word, ours in WORDS.get(config.family, {}).items()}
     return {theirs.get(key, key): value for key, value in values.items()}
 

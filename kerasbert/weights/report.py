@@ -15,6 +15,11 @@ class LoadReport:
         dialect: title of the recognised dialect.
         loaded: dict from each loaded model variable to the names it was read from.
         missing: model variables without a counterpart in the file; they keep their values.
+        misshapen: model variables whose array in the file has another shape, of which
+            `ignore_invalid_weights` makes no error; they keep their values.
+        resized: dict from each variable that `autoresize_weights` resized to the shape in the
+            file and its own.
+        conditions: variables by which a condition steers the norms, of which no file knows.
         unused_heads: names of heads in the file that the model does not have.
         unused: all other names that nothing read.
         skipped_layers: names of blocks beyond the number of layers asked for.
@@ -28,6 +33,9 @@ class LoadReport:
     dialect: str
     loaded: dict = field(default_factory=dict)
     missing: list = field(default_factory=list)
+    misshapen: list = field(default_factory=list)
+    resized: dict = field(default_factory=dict)
+    conditions: list = field(default_factory=list)
     unused_heads: list = field(default_factory=list)
     unused: list = field(default_factory=list)
     skipped_layers: list = field(default_factory=list)
@@ -54,7 +62,8 @@ class LoadReport:
         """One line that says how the load went."""
         parts = [f"{len(self.loaded)} variables loaded"]
         for label, names in (
-            ("missing", self.missing),
+            ("missing", [*self.missing, *self.misshapen]),
+            ("resized", self.resized),
             ("unused", [*self.unused_heads, *self.unused, *self.skipped_layers]),
         ):
             if names:
@@ -63,7 +72,7 @@ class LoadReport:
         return f"{self.dialect}: {', '.join(parts)} ({self.source}){choice}"
 
     def rows(self):
-        """Pairs (what, text) for display, at most eleven."""
+        """Pairs (what, text) for display, at most fourteen."""
         loaded = f"{len(self.loaded)} model variables from {len(self.read)} names"
         if self.fan_out > 1:
             loaded += f"; one name fills up to {self.fan_out} blocks"
@@ -73,6 +82,9 @@ class LoadReport:
             ("model", self.chosen or ""),
             ("loaded", loaded),
             ("missing", _named(self.missing, "keep their initial values")),
+            ("misshapen", _named(self.misshapen, "keep their initial values")),
+            ("resized", _named(map(_change, self.resized.items()), "other widths in the file")),
+            ("conditions", _named(self.conditions, "of the norms, in no file")),
             ("unused heads", _named(self.unused_heads, "not asked for")),
             ("unused", _named(self.unused, "of no use to this model")),
             ("skipped layers", _named(self.skipped_layers, "beyond num_hidden_layers")),
@@ -94,7 +106,13 @@ class LoadReport:
         return f"<table>{body}</table>"
 
 
+def _change(item):
+    path, (old, new) = item
+    return f"{path} {old} -> {new}"
+
+
 def _named(names, remark):
+    names = list(names)
     return f"{len(names)} ({remark}): {listing(names, limit=6)}" if names else ""
 
 

@@ -7,6 +7,7 @@ from kerasbert.conventions import epsilon_of, native_gelu
 from kerasbert.errors import CheckpointError, WeightMismatchError
 from kerasbert.models.view import find_encoder
 from kerasbert.weights.checkpoints import write_checkpoint
+from kerasbert.weights.detect import dialects_of
 from kerasbert.weights.dialects import (
     ALBERT_ZH,
     ALBERT_ZH_UNSHARED,
@@ -25,8 +26,7 @@ from kerasbert.weights.dialects import (
 from kerasbert.weights.export import (
     Written,
     arrays_by_name,
-    config_of_file,
-    is_unshared,
+    option_keys,
     path_to_write,
     refuse_inexpressible,
     refuse_other_classifier,
@@ -34,7 +34,8 @@ from kerasbert.weights.export import (
     sharing_keys,
     variables_without_name,
 )
-from kerasbert.weights.mapping import edges
+from kerasbert.weights.grouping import config_of_file, is_unshared
+from kerasbert.weights.pairing import edges
 
 # A generator is written by itself, so with embeddings of its own.
 _DIALECT_OF_FAMILY = {
@@ -62,8 +63,10 @@ _T5_KEYS = (
     "scale_decoder_outputs",
 )
 
+ORIGINAL_FAMILIES = tuple(_DIALECT_OF_FAMILY)
 
-def save_weights_as_checkpoint(model, prefix, verbose=1):
+
+def save_weights_as_checkpoint(model, prefix, verbose=1, dialects=None):
     """Writes the encoder and its heads under the names of the original code.
 
     Beside the checkpoint goes its configuration, `PREFIX_config.json` (a final ".ckpt" of
@@ -76,6 +79,8 @@ def save_weights_as_checkpoint(model, prefix, verbose=1):
             have no name in these formats and are left out; the printed line says so.
         prefix: path of the checkpoint without `.index`, such as "out/albert_model.ckpt".
         verbose: 0 prints nothing, 1 one line.
+        dialects: tuple of `Dialect`s of which the first is written; default that of the class
+            the model was built by, or the built-in one.
 
     Returns:
         A dict with the paths: "checkpoint" (the prefix) and "config".
@@ -98,13 +103,13 @@ def save_weights_as_checkpoint(model, prefix, verbose=1):
             f"{prefix} is a folder.\nExpected a prefix, such as {os.path.join(prefix, name)}."
         )
     config_path = f"{prefix.removesuffix('.ckpt')}_config.json"
-    written = write_original(model, prefix, config_path)
+    written = write_original(model, prefix, config_path, dialects)
     if verbose:
         print(written.summary(prefix))
     return {"checkpoint": prefix, "config": config_path}
 
 
-def write_original(model, prefix, config_path):
+def write_original(model, prefix, config_path, dialects=None):
     """Writes checkpoint and configuration, and returns what was `Written`.
 
     Raises:
@@ -112,7 +117,7 @@ def write_original(model, prefix, config_path):
     """
     view = find_encoder(model)
     config = config_of_file(view.config)
-    dialect = _dialect_for(config)
+    dialect = dialect_to_write(config, dialects_of(view, dialects))
     refuse_inexpressible(
         model,
         dialect,
@@ -127,10 +132,21 @@ def write_original(model, prefix, config_path):
     text = json.dumps(_keys_of_file(config), indent=2) + "\n"
     arrays = {**tables, **arrays_by_name(found, dialect)}
     write_checkpoint(prefix, arrays, texts={config_path: text})
-    return Written(dialect.title, len(found), left_out)
+    return Written(dialect.title, len(found), left_out, tuple(option_keys(config)))
 
 
-def _dialect_for(config):
+def dialect_to_write(config, own=()):
+    """Returns the dialect that `save_weights_as_checkpoint` writes.
+
+    Args:
+        config: `ModelConfig` of the file.
+        own: `Dialect`s of a user's.
+
+    Raises:
+        WeightMismatchError: if the family has no original TF1 code.
+    """
+    if own:
+        return own[0].for_task("task")
     if config.projects_first:
         return ALBERT_ZH_UNSHARED if is_unshared(config) else ALBERT_ZH
     if config.layout in _LAYOUTS:
@@ -172,7 +188,7 @@ def _keys_of_file(config):
     elif config.family == "albert":
         keys["num_hidden_groups"] = config.num_hidden_groups
         keys["inner_group_num"] = config.inner_group_num
-    return {**keys, **sharing_keys(config)}
+    return {**keys, **sharing_keys(config), **option_keys(config)}
 
 
 def _own_keys(config):
