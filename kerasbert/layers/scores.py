@@ -48,7 +48,8 @@ def attention_weights(scores, mask=None, normalization="softmax"):
         visible = ops.maximum(_visible_keys(scores, mask), _FEWEST_KEYS)
         scores = scores * (ops.log(visible) / math.log(_USUAL_KEYS))
     if mask is not None:
-        scores = scores + ops.cast(ops.logical_not(mask), "float32") * MASKED_SCORE
+        # Not by a sum: where all keys are hidden, their scores would still get gradients.
+        scores = ops.where(mask, scores, MASKED_SCORE)
     return ops.softmax(scores, axis=-1)
 
 

@@ -30,7 +30,7 @@ X = np.random.default_rng(23).normal(size=(B, L, H)).astype("float32")
 
 
 def shapes(*names, bias=True):
-    sizes = {name: (H, INNER) for name in names or ("intermediate",)} | {"output": (INNER, H)}
+    sizes = dict.fromkeys(names or ("intermediate",), (H, INNER)) | {"output": (INNER, H)}
     found = {f"{name}/kernel": shape for name, shape in sizes.items()}
     return {**found, **{f"{name}/bias": shape[1:] for name, shape in sizes.items() if bias}}
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
-from keras import ops
 
 from harness import (
     LayerCase,
