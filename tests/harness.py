@@ -105,8 +105,25 @@ class LayerCase:
         """Shape of the layer's input."""
         return next(iter(self.inputs.values())).shape
 
+    def build(self, layer):
+        """Builds a layer of the case by hand."""
+        layer.build(self.shape())
+
+    def filled(self, **more):
+        """A new layer, built and with numbers in its weights."""
+        layer = self.make(**more)
+        self.build(layer)
+        return fill(layer)
+
     def __str__(self):
         return self.name
+
+
+class BuiltByName(LayerCase):
+    """A case whose layer is built for the shape of each tensor of its call, by name."""
+
+    def build(self, layer):
+        layer.build(**{f"{name}_shape": value.shape for name, value in self.inputs.items()})
 
 
 def weights_of(layer):
@@ -143,7 +160,7 @@ def check_config(case):
 def check_builds(case):
     """Built by hand, by a symbolic call or by an eager one: the same weights, the same numbers."""
     by_hand, symbolic, eager = case.make(), case.make(), case.make()
-    by_hand.build(case.shape())
+    case.build(by_hand)
     assert by_hand.built
     inputs = case.symbolic()
     outputs = case.call(symbolic, **inputs)
@@ -166,7 +183,7 @@ def check_builds(case):
 
 def check_precision(case, policy, exact):
     """Under a low precision: variables and outputs have its types, numbers stay close."""
-    layer = fill(_built(case.make(dtype=policy), case))
+    layer = case.filled(dtype=policy)
     output = case.call(layer)
     policy = keras.dtype_policies.get(policy)
     kind = keras.backend.standardize_dtype(output.dtype)
@@ -195,6 +212,44 @@ def check_saving(case, folder):
         np.testing.assert_array_equal(to_numpy(old), to_numpy(new))
     batch = list(case.inputs.values())
     np.testing.assert_array_equal(to_numpy(again(batch)), to_numpy(model(batch)))
+
+
+def saved_and_loaded(model, folder):
+    """The model as it comes back from a file, without a word of custom objects or a warning."""
+    silent(model.save, folder / "model.keras")
+    return silent(keras.models.load_model, folder / "model.keras")
+
+
+def functional(case, **more):
+    """A functional model of one layer with numbers in its weights, the layer, and a batch."""
+    inputs = case.symbolic()
+    layer = case.make(name="subject", **more)
+    model = keras.Model(list(inputs.values()), case.call(layer, **inputs))
+    return model, fill(layer), list(case.inputs.values())
+
+
+def check_gradient_numbers(case, reference, atol=5e-4):
+    """The gradient of every weight is that of a float64 reference, by central differences.
+
+    Args:
+        reference: From {path: float64 array} to the output.
+    """
+    model, layer, batch = functional(case)
+    upstream = np.random.default_rng(2).normal(size=to_numpy(model(batch)).shape)
+    weights = in_float64(weights_of(layer))
+    expected = numeric_gradients(reference, weights, upstream)
+    found = gradients(model, batch, upstream)
+    assert {path.removeprefix("subject/") for path in found} == set(expected)
+    for path, value in found.items():
+        wanted = expected[path.removeprefix("subject/")]
+        np.testing.assert_allclose(value, wanted, atol=atol, rtol=0, err_msg=path)
+    assert max(np.abs(value).max() for value in expected.values()) > 0.1
+
+
+def in_float64(values):
+    """{name: float64 array} of tensors or arrays; bools stay what they are."""
+    arrays = {name: np.asarray(ops.convert_to_numpy(value)) for name, value in values.items()}
+    return {n: v if v.dtype == bool else to_numpy(v).astype("float64") for n, v in arrays.items()}
 
 
 def check_gradients(case):
@@ -253,8 +308,3 @@ def numeric_gradients(function, weights, upstream, step=1e-6):
                 sides.append((upstream * function({**weights, path: moved})).sum())
             found[path][index] = (sides[0] - sides[1]) / (2 * step)
     return found
-
-
-def _built(layer, case):
-    layer.build(case.shape())
-    return layer

@@ -9,7 +9,7 @@ from keras import ops
 from kerasbert.errors import ConfigError, check_integer, did_you_mean
 from kerasbert.layers.composite import CompositeLayer
 from kerasbert.layers.rotary import apply_rotary_position_embeddings
-from kerasbert.layers.scores import attention_weights, check_normalization
+from kerasbert.layers.scores import MASKED_SCORE, attention_weights, check_normalization
 
 _POSITION_BIASES = (None, "rotary", "typical_relative", "t5_relative")
 
@@ -132,13 +132,8 @@ class MultiHeadAttention(CompositeLayer):
 
     def call(self, inputs, mask=None, a_bias=False, p_bias=None):
         """Returns the attention of queries to keys; see the class for shapes."""
+        self._check_inputs(inputs, a_bias, p_bias)
         query, key, value, *biases = inputs
-        if len(biases) != bool(a_bias) + (p_bias is not None):
-            raise ConfigError(
-                f"{self.name}: {len(inputs)} inputs with a_bias={a_bias!r} and "
-                f"p_bias={p_bias!r}.\n"
-                "Expected queries, keys, values, and one more input for each of the two."
-            )
         visible = mask[2] if isinstance(mask, list | tuple) and len(mask) > 2 else None
         visible = None if visible is None else ops.expand_dims(visible, axis=1)  # (B, 1, K)
         added = None
@@ -149,6 +144,16 @@ class MultiHeadAttention(CompositeLayer):
         position_bias = biases[-1] if p_bias is not None else None
         output, scores = self.attend(query, key, value, visible, position_bias, p_bias, added)
         return (output, scores) if self.return_attention_scores else output
+
+    def _check_inputs(self, inputs, a_bias, p_bias):
+        found = len(inputs) if isinstance(inputs, list | tuple) else 1
+        if found != 3 + bool(a_bias) + (p_bias is not None):
+            raise ConfigError(
+                f"{self.name}: number of inputs {found}, with a_bias={a_bias!r} and "
+                f"p_bias={p_bias!r}.\n"
+                "Expected a list of queries, keys, values, and one more for each of the two."
+            )
+        check_position_bias(p_bias, inputs[-1] if p_bias is not None else None)
 
     def attend(self, query, key, value, visible=None, position_bias=None, p_bias=None, added=None):
         """Returns the output (B, Q, ·), and the scores (B, N, Q, K) without `added`.
@@ -162,7 +167,7 @@ class MultiHeadAttention(CompositeLayer):
             p_bias: see the class.
             added: float tensor that is added to the scores, shaped as `visible`.
         """
-        _check_position_bias(p_bias)
+        check_position_bias(p_bias, position_bias)
         # Scaled before the product, which in float16 would sooner overflow.
         query, key = self._split(self.query(query)), self._split(self.key(key))
         scale = query.shape[-1] ** -0.5 if self.attention_scale else 1.0
@@ -172,11 +177,12 @@ class MultiHeadAttention(CompositeLayer):
         query, key, value = map(_heads_first, (query, key, self._split(self.value(value))))
         scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))  # (B, N, Q, K)
         if p_bias == "typical_relative":
+            _check_vectors(position_bias, query, value)
             scores = scores + ops.einsum("bnqd,qkd->bnqk", query, position_bias)
         scores = ops.cast(scores, "float32")
         if p_bias == "t5_relative":
             scores = scores + ops.cast(ops.transpose(position_bias, (2, 0, 1)), "float32") * scale
-        biased = scores if added is None else scores + ops.cast(_with_heads(added), "float32")
+        biased = scores if added is None else scores + _finite(_with_heads(added))
         visible = None if visible is None else _with_heads(visible)
         weights = attention_weights(biased, visible, self.normalization)
         weights = ops.cast(self.dropout_of_weights(weights), self.compute_dtype)
@@ -197,6 +203,7 @@ class MultiHeadAttention(CompositeLayer):
 
     def compute_output_spec(self, inputs, mask=None, a_bias=False, p_bias=None):
         """Returns the symbolic output for `inputs`."""
+        self._check_inputs(inputs, a_bias, p_bias)
         query, key = inputs[:2]
         return self.specify(query, key, self.return_attention_scores)
 
@@ -233,17 +240,51 @@ def _heads_first(tensor):
 
 def _with_heads(tensor):
     """Gives (B, Q, K) an axis of heads; leaves (B, N, Q, K)."""
+    if len(tensor.shape) not in (3, 4):
+        raise ConfigError(
+            f"An attention mask or bias has the shape {tuple(tensor.shape)}.\n"
+            "Expected (batch, queries or 1, keys), or an axis of heads in the second place.\n"
+            "Give a mask of keys alone, (batch, keys), an axis of queries: mask[:, None]."
+        )
     return ops.expand_dims(tensor, axis=1) if len(tensor.shape) == 3 else tensor
+
+
+def _finite(bias):
+    """A bias in float32, no less than what hides a key; low precision makes -1e9 infinite."""
+    return ops.maximum(ops.cast(bias, "float32"), MASKED_SCORE)
 
 
 def _both(mask, other):
     return ops.logical_and(_with_heads(mask), _with_heads(other))
 
 
-def _check_position_bias(p_bias):
+def check_position_bias(p_bias, position_bias):
+    """Refuses an unknown kind of position bias, or a kind without a bias and the reverse.
+
+    Raises:
+        ConfigError: names the kind.
+    """
     if p_bias not in _POSITION_BIASES:
         known = [name for name in _POSITION_BIASES if name]
         raise ConfigError(
             f"p_bias={p_bias!r}.{did_you_mean(p_bias, known)}\n"
             f"Expected None or one of: {', '.join(known)}."
+        )
+    if (p_bias is None) != (position_bias is None):
+        given = "no position bias" if position_bias is None else "a position bias"
+        raise ConfigError(
+            f"p_bias={p_bias!r}, and {given} is given.\n"
+            "Expected p_bias= to say of what kind the position bias is, or neither."
+        )
+
+
+def _check_vectors(vectors, query, value):
+    """Refuses relative positions that cannot be added to both keys and values."""
+    sizes = [tensor.shape[-1] for tensor in (vectors, query, value)]
+    if len(set(sizes)) > 1:
+        raise ConfigError(
+            f"The vectors of relative positions are {sizes[0]} wide, those of a head's keys "
+            f"{sizes[1]}, those of its values {sizes[2]}.\n"
+            "Expected one size: typical_relative adds the same vectors to keys and values.\n"
+            "Leave key_size away, and give the position layer output_dim= the size of a head."
         )

@@ -16,7 +16,8 @@ class CompositeLayer(keras.layers.Layer):
 
     Args:
         sublayer_dtypes: dict from the name of a sub-layer to its serialised dtype policy,
-            as written by `get_config`; sub-layers without an entry follow this layer.
+            as written by `get_config`; sub-layers without an entry follow this layer. Those
+            of a sub-layer that is made of layers itself are called "norm/beta_dense".
         frozen_sublayers: names of the sub-layers that are not trainable.
         **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
     """
@@ -38,6 +39,22 @@ class CompositeLayer(keras.layers.Layer):
         """Makes the sub-layers trainable or not, as the arguments say; called after `build`."""
         for layer in self._sublayers():
             layer.trainable = self.trainable and layer.name not in self._frozen_sublayers
+            # Keras has just treated all that is inside alike.
+            if layer.trainable and isinstance(layer, CompositeLayer):
+                layer.freeze_sublayers()
+
+    def state_inside(self, name):
+        """Returns the arguments by which the sub-layer `name`, a composite, gets its state."""
+        inside = f"{name}/"
+        dtypes = {
+            path.removeprefix(inside): keras.dtype_policies.serialize(policy)
+            for path, policy in self._sublayer_dtypes.items()
+            if path.startswith(inside)
+        }
+        frozen = [
+            path.removeprefix(inside) for path in self._frozen_sublayers if path.startswith(inside)
+        ]
+        return {"sublayer_dtypes": dtypes, "frozen_sublayers": frozen}
 
     def built_dense(self, name, units, input_shape, **arguments):
         """Returns a new dense sub-layer with `self.kernel_initializer`, built for a shape."""
@@ -56,18 +73,33 @@ class CompositeLayer(keras.layers.Layer):
     def get_config(self):
         """Returns the arguments that rebuild this layer, state of the sub-layers included."""
         config = super().get_config()
-        differing = {
-            layer.name: keras.dtype_policies.serialize(layer.dtype_policy)
-            for layer in self._sublayers()
-            if layer.dtype_policy != self.dtype_policy
-        }
+        if not self.built:
+            differing = {
+                name: keras.dtype_policies.serialize(policy)
+                for name, policy in self._sublayer_dtypes.items()
+            }
+            frozen = self._frozen_sublayers
+        else:
+            differing, frozen = self._state()
         if differing:
             config["sublayer_dtypes"] = differing
-        frozen = self._frozen_sublayers
-        if self.built and self.trainable:
-            frozen = [layer.name for layer in self._sublayers() if not layer.trainable]
         config["frozen_sublayers"] = list(frozen)
         return config
+
+    def _state(self):
+        """The dtype policies of sub-layers that have their own, and the names of frozen ones."""
+        differing, frozen = {}, []
+        for layer in self._sublayers():
+            if layer.dtype_policy != self.dtype_policy:
+                differing[layer.name] = keras.dtype_policies.serialize(layer.dtype_policy)
+            if not layer.trainable:
+                frozen.append(layer.name)
+            if isinstance(layer, CompositeLayer):
+                dtypes, names = layer._state()
+                differing.update({f"{layer.name}/{name}": dtypes[name] for name in dtypes})
+                frozen += [f"{layer.name}/{name}" for name in names]
+        # Freezing the whole says nothing of its parts.
+        return differing, frozen if self.trainable else self._frozen_sublayers
 
     @property
     def output(self):

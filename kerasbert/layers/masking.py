@@ -154,9 +154,17 @@ class VectorMask(keras.layers.Layer):
         [[1, 0]]
     """
 
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+
     def call(self, inputs):
         """Returns the padding mask of a batch."""
         return ops.cast(ops.any(ops.not_equal(inputs, 0), axis=-1), "int32")
+
+    def compute_mask(self, inputs, previous_mask=None):
+        """Returns no mask: the output is one."""
+        return None
 
     def compute_output_spec(self, inputs):
         """Returns the symbolic mask for `inputs`."""
@@ -186,8 +194,9 @@ class ZeroPadding(keras.layers.Layer):
 
     def call(self, inputs, padding):
         """Returns the hidden state without padding."""
-        real = ops.cast(ops.not_equal(padding, 0), inputs.dtype)
-        return inputs * ops.expand_dims(real, axis=-1)
+        real = ops.expand_dims(ops.not_equal(padding, 0), axis=-1)
+        # Not by a product: padding may hold infinite numbers.
+        return ops.where(real, inputs, ops.zeros_like(inputs))
 
     def compute_output_shape(self, inputs_shape, padding_shape=None):
         """The output has the shape of the input."""

@@ -8,8 +8,6 @@ from kerasbert.layers.normalization import LayerNormalization
 
 _PLACEMENTS = ("post", "pre", "both", "none")
 
-_SUBLAYER_STATE = ("sublayer_dtypes", "frozen_sublayers")
-
 
 class ResidualLayer(CompositeLayer):
     """Half a Transformer block: some transformation, its residual connection and its norm.
@@ -56,6 +54,7 @@ class ResidualLayer(CompositeLayer):
 
     def _built_norm(self, name, input_shape, condition_shape):
         arguments = {k: v for k, v in self.norm_arguments.items() if k != "placement"}
+        arguments.update(self.state_inside(name))
         norm = LayerNormalization(name=name, dtype=self.sublayer_dtype(name), **arguments)
         norm.build(input_shape, condition_shape)
         return norm
@@ -77,9 +76,4 @@ class ResidualLayer(CompositeLayer):
 
     def get_config(self):
         """Returns the arguments that rebuild this layer."""
-        arguments = dict(self.norm_arguments)
-        if self.built and arguments.get("conditional") and self.placement != "none":
-            # The norm is made of layers itself; its own configuration knows their state.
-            state = self.norm.get_config()
-            arguments.update({k: state[k] for k in _SUBLAYER_STATE if k in state})
-        return {**super().get_config(), "rate": self.rate, "norm": arguments}
+        return {**super().get_config(), "rate": self.rate, "norm": dict(self.norm_arguments)}

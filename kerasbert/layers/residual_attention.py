@@ -4,8 +4,10 @@ Shapes: B batch, L length (Q of queries, K of keys), H hidden size, N heads, S k
 """
 
 import keras
+from keras import ops
 
-from kerasbert.layers.attention import MultiHeadAttention
+from kerasbert.errors import ConfigError
+from kerasbert.layers.attention import MultiHeadAttention, check_position_bias
 from kerasbert.layers.gated_attention import GatedAttentionUnit
 from kerasbert.layers.residual import ResidualLayer
 
@@ -16,7 +18,8 @@ class SelfAttention(ResidualLayer, MultiHeadAttention):
 
     Args:
         heads: number N of heads.
-        **kwargs: further arguments of `MultiHeadAttention`, and those of `ResidualLayer`.
+        **kwargs: further arguments of `MultiHeadAttention` except `out_dim`, and those of
+            `ResidualLayer`.
 
     Call arguments:
         inputs: float tensor (B, L, H).
@@ -32,7 +35,7 @@ class SelfAttention(ResidualLayer, MultiHeadAttention):
         (B, N, L, L), float32, `previous_scores` included.
 
     Raises:
-        ConfigError: as `MultiHeadAttention` does.
+        ConfigError: as `MultiHeadAttention` does, and if there is an `out_dim`.
 
     Example:
         >>> SelfAttention(heads=4)(keras.ops.ones((2, 5, 32))).shape
@@ -44,6 +47,7 @@ class SelfAttention(ResidualLayer, MultiHeadAttention):
 
     def __init__(self, heads, **kwargs):
         super().__init__(heads=heads, **kwargs)
+        _refuse(self, out_dim=self.out_dim)
 
     def build(
         self,
@@ -78,14 +82,20 @@ class SelfAttention(ResidualLayer, MultiHeadAttention):
         outputs = self.after(inputs, outputs, condition)
         if not self.return_attention_scores:
             return outputs
-        return outputs, scores if previous_scores is None else scores + previous_scores
+        if previous_scores is not None:
+            # Keras has given them the type that the layer computes in.
+            scores = scores + ops.cast(previous_scores, scores.dtype)
+        return outputs, scores
 
     def compute_mask(self, inputs, previous_mask=None):
         """The output has the Keras mask of the input."""
         return previous_mask
 
-    def compute_output_spec(self, inputs, *args, **kwargs):
+    def compute_output_spec(
+        self, inputs, attention_mask=None, position_bias=None, p_bias=None, *args, **kwargs
+    ):
         """Returns the symbolic output for `inputs`."""
+        check_position_bias(p_bias, position_bias)
         return self.specify(inputs, inputs, self.return_attention_scores)
 
 
@@ -95,7 +105,8 @@ class CrossAttention(ResidualLayer, MultiHeadAttention):
 
     Args:
         heads: number N of heads.
-        **kwargs: further arguments of `MultiHeadAttention`, and those of `ResidualLayer`.
+        **kwargs: further arguments of `MultiHeadAttention` except `out_dim` and
+            `return_attention_scores`, and those of `ResidualLayer`.
 
     Call arguments:
         inputs: float tensor (B, Q, H), the queries.
@@ -108,6 +119,9 @@ class CrossAttention(ResidualLayer, MultiHeadAttention):
     Returns:
         Float tensor (B, Q, H).
 
+    Raises:
+        ConfigError: as `MultiHeadAttention` does, and if there is an argument that it lacks.
+
     Example:
         >>> CrossAttention(4)(keras.ops.ones((2, 5, 32)), keras.ops.ones((2, 7, 16))).shape
         TensorShape([2, 5, 32])
@@ -117,6 +131,7 @@ class CrossAttention(ResidualLayer, MultiHeadAttention):
 
     def __init__(self, heads, **kwargs):
         super().__init__(heads=heads, **kwargs)
+        _refuse(self, out_dim=self.out_dim, return_attention_scores=self.return_attention_scores)
 
     def build(
         self,
@@ -152,8 +167,11 @@ class CrossAttention(ResidualLayer, MultiHeadAttention):
         """The output has the Keras mask of the input."""
         return previous_mask
 
-    def compute_output_spec(self, inputs, context, *args, **kwargs):
+    def compute_output_spec(
+        self, inputs, context, attention_mask=None, position_bias=None, p_bias=None, condition=None
+    ):
         """Returns the symbolic output for `inputs`."""
+        check_position_bias(p_bias, position_bias)
         return self.specify(inputs, context, with_scores=False)
 
 
@@ -218,3 +236,14 @@ class ResidualGatedAttention(ResidualLayer, GatedAttentionUnit):
     ):
         """The output has the shape of the input."""
         return tuple(inputs_shape)
+
+
+def _refuse(layer, **arguments):
+    """Refuses arguments of `MultiHeadAttention` that mean nothing here."""
+    for name, value in arguments.items():
+        if value:
+            raise ConfigError(
+                f"{name}={value!r} for a {type(layer).__name__}.\n"
+                "Expected none: the output is one tensor, added to the queries.\n"
+                "Leave it away, or use MultiHeadAttention."
+            )

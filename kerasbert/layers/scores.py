@@ -12,7 +12,7 @@ from kerasbert.errors import ConfigError, did_you_mean
 NORMALIZATIONS = ("softmax", "squared_relu", "softmax_plus")
 
 # Far below any score, yet finite in float32, in which the weights are computed.
-_MASKED_SCORE = -1e9
+MASKED_SCORE = -1e9
 
 # The number of keys at which softmax_plus is the plain softmax, and the least it counts.
 _USUAL_KEYS, _FEWEST_KEYS = 512, 16
@@ -24,7 +24,8 @@ def attention_weights(scores, mask=None, normalization="softmax"):
     Args:
         scores: float tensor (…, Q, K).
         mask: bool tensor that broadcasts to `scores`; False keys get no weight. A query
-            without any key attends to all, so that no row can give NaN.
+            without any key attends to all of them alike, so that no row can give NaN; with
+            "squared_relu" to none.
         normalization: "softmax"; "squared_relu" (`relu(s)^2 / n`, n being the number of
             visible keys); or "softmax_plus" (the softmax of `s log(n) / log(512)`, n at
             least 16).
@@ -47,7 +48,8 @@ def attention_weights(scores, mask=None, normalization="softmax"):
         visible = ops.maximum(_visible_keys(scores, mask), _FEWEST_KEYS)
         scores = scores * (ops.log(visible) / math.log(_USUAL_KEYS))
     if mask is not None:
-        scores = scores + ops.cast(ops.logical_not(mask), "float32") * _MASKED_SCORE
+        # Not by a sum: where all keys are hidden, their scores would still get gradients.
+        scores = ops.where(mask, scores, MASKED_SCORE)
     return ops.softmax(scores, axis=-1)
 
 
