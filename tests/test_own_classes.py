@@ -227,30 +227,23 @@ def test_mistakes_in_tables(make, facts):
 
 
 def own_reference(arrays):
-    """The last hidden state, from the layers of a plain model and what the classes add."""
+    """The hidden states, from the layers of a plain model and what the classes add."""
     model = build(Gated, arrays)
-    x = keras.Model(model.inputs, hidden_state(model, 0))(BATCH)
-    mask = keras.ops.not_equal(BATCH[0], 0)[:, None]
-    states = [to_numpy(x)]
+    x = to_numpy(keras.Model(model.inputs, hidden_state(model, 0))(BATCH))
+    mask = keras.ops.convert_to_tensor(BATCH[0] != 0)[:, None]
+    states = [x]
     for n in range(3):
-        layers = [
+        attention, feed_forward, adapter = (
             model.get_layer(f"Transformer-{n}-{end}")
             for end in ("MultiHeadSelfAttention", "FeedForward", "Adapter")
-        ]
-        attention, feed_forward, adapter = layers
-        out, _ = attention.attend(x, x, x, mask, None, None, None)
-        gate = 1 / (
-            1
-            + np.exp(
-                -(
-                    to_numpy(x) @ arrays[f"bert/encoder/layer_{n}/attention/gate/dense/kernel"]
-                    + arrays[f"bert/encoder/layer_{n}/attention/gate/dense/bias"]
-                )
-            )
         )
-        x = attention.norm(x + out * gate)
-        x = adapter(feed_forward.norm(x + feed_forward.transform(x) / 2))
-        states.append(to_numpy(x))
+        scope = f"bert/encoder/layer_{n}/attention/gate/dense"
+        gate = 1 / (1 + np.exp(-(x @ arrays[f"{scope}/kernel"] + arrays[f"{scope}/bias"])))
+        inputs = keras.ops.convert_to_tensor(x)
+        out, _ = attention.attend(inputs, inputs, inputs, mask, None, None, None)
+        x = attention.norm(keras.ops.convert_to_tensor(x + to_numpy(out) * gate))
+        x = to_numpy(adapter(feed_forward.norm(x + feed_forward.transform(x) / 2)))
+        states.append(x)
     return states
 
 
