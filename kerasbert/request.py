@@ -3,16 +3,18 @@
 import dataclasses
 import warnings
 from dataclasses import dataclass
-from numbers import Integral
 
-import keras
-
+from kerasbert.arguments import (
+    check_application,
+    check_depth,
+    check_dtype,
+    check_length,
+    check_unsharing,
+)
 from kerasbert.config import ModelConfig, check_real
 from kerasbert.config_file import ALIASES, config_style, resolve_aliases
 from kerasbert.conventions import canonical_activation
-from kerasbert.errors import ConfigError, WeightMismatchError, check_integer, did_you_mean
-from kerasbert.layers.masking import APPLICATIONS
-from kerasbert.models.albert import ALBERTUnshared
+from kerasbert.errors import ConfigError, WeightMismatchError, did_you_mean
 from kerasbert.models.options import (
     BuildOptions,
     check_condition,
@@ -102,14 +104,14 @@ class Request:
             ConfigError: for arguments that contradict each other.
         """
         given = {name: value for name, value in options.items() if value is not None}
-        _check_unsharing(architecture, given)
+        check_unsharing(architecture, given)
         refuse_language_model(given, architecture)
         from_file = {
             key: value
             for key, value in resolve_aliases(values).items()
             if value is not None and (key not in _OPTIONS or key in _FILE_OPTIONS)
         }
-        _check_depth(from_file, given)
+        check_depth(from_file, given)
         merged = {**from_file, **resolve_aliases(given)}
         _fix_activation(merged, from_file, architecture)
         if _CONFIG_KEYS & given.keys():
@@ -203,8 +205,8 @@ class Request:
         check_real(
             "classifier_dropout", options.classifier_dropout, low=0.0, high=1.0, low_allowed=True
         )
-        _check_length(options.sequence_length, config.position_limit)
-        _check_dtype(options.dtype)
+        check_length(options.sequence_length, config.position_limit)
+        check_dtype(options.dtype)
         return options
 
 
@@ -284,82 +286,8 @@ def _one_sentence_head(build):
 
 
 def _for_application(architecture, application, build):
-    """Adds what an application asks for; refuses one that the architecture cannot have."""
-    if application not in APPLICATIONS:
-        raise ConfigError(
-            f"application={application!r}.{did_you_mean(application, APPLICATIONS)}\n"
-            f"Expected one of: {', '.join(APPLICATIONS)}."
-        )
-    if application not in architecture.applications:
-        lacking = "masked-LM head to predict tokens with"
-        if "lm" in architecture.applications:
-            lacking = "segments to tell two texts apart"
-        raise ConfigError(
-            f"application={application!r} is not supported by the {architecture.family} family: "
-            f"it has no {lacking}.\n"
-            f"Expected one of: {', '.join(architecture.applications)}."
-        )
+    """Adds the head that an application asks for."""
+    check_application(architecture, application)
     if application != "encoder" and "with_mlm" in architecture.supported_heads:
         build["with_mlm"] = build.get("with_mlm") or True
     return {**build, "application": application}
-
-
-def _check_unsharing(architecture, given):
-    finer = sorted({"unshare", "unshare_layers"} & given.keys())
-    if finer and architecture.family != "albert":
-        raise ConfigError(
-            f"{finer[0]}= was given for a model of the {architecture.family} family.\n"
-            "Expected model='albert': only its blocks are shared."
-        )
-    partly = "unshare_layers" in given or given.get("unshare", "all") != "all"
-    if partly and issubclass(architecture, ALBERTUnshared):
-        raise ConfigError(
-            f"model='albert_unshared' contradicts {finer[-1]}=: it un-shares every layer as a "
-            "whole.\nExpected model='albert' for finer un-sharing."
-        )
-
-
-def _check_depth(from_file, given):
-    """Refuses to change the depth of grouped layers: the groups are counted from it."""
-    file_layers = from_file.get("num_hidden_layers")
-    layers = given.get("num_hidden_layers", file_layers)
-    groups = given.get("num_hidden_groups", from_file.get("num_hidden_groups", 1))
-    if file_layers is not None and layers != file_layers and groups != 1:
-        raise ConfigError(
-            f"num_hidden_layers={layers!r} was given for a configuration with {file_layers} layers "
-            f"in num_hidden_groups={groups!r}.\n"
-            "Expected the depth to stay as it is: another one would send layers to other groups.\n"
-            "Build the whole model and take kerasbert.hidden_state(model, k)."
-        )
-
-
-def _check_length(length, limit):
-    if length is None:
-        return
-    if limit is None:
-        check_integer("sequence_length", length, minimum=1)
-    elif not (_is_integer(length) and 1 <= length <= limit):
-        raise ConfigError(
-            f"sequence_length={length!r}.\nExpected an integer from 1 to {limit}, the positions "
-            "that max_position_embeddings allows, or None for any length."
-        )
-
-
-def _is_integer(value):
-    return isinstance(value, Integral) and not isinstance(value, bool)
-
-
-def _check_dtype(dtype):
-    if dtype is None:
-        return
-    cause = None
-    try:
-        policy = keras.dtype_policies.get(dtype)
-        if all(map(keras.backend.is_float_dtype, (policy.compute_dtype, policy.variable_dtype))):
-            return
-    except (ValueError, TypeError) as error:
-        cause = error
-    raise ConfigError(
-        f"dtype={dtype!r}.\nExpected a floating Keras dtype policy such as 'float32' or "
-        "'mixed_float16'."
-    ) from cause

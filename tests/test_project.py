@@ -78,7 +78,7 @@ LAYERS_OF_THE_HOUSE = [
     ("layers",),
     ("models",),
     ("weights",),
-    ("folders", "registry", "request"),
+    ("folders", "registry", "request", "arguments"),
     ("factory", "inspection", "refold", "vocabulary_files"),
     ("convert",),
     ("cli",),

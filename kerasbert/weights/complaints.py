@@ -1,7 +1,7 @@
 """Refuses checkpoints that do not fit a model, in the words of the configuration."""
 
 from kerasbert.errors import WeightMismatchError, listing
-from kerasbert.weights.detect import MODELS_OF_FAMILY, best_matches
+from kerasbert.weights.detect import best_matches
 from kerasbert.weights.heads import CLASSIFIER_LAYERS, owner_of
 from kerasbert.weights.mapping import KEY_OF_SYMBOL
 from kerasbert.weights.resize import why_not
@@ -24,7 +24,7 @@ def check_family(family, match, source):
             f"{source} is a checkpoint of {dialect.title}, but model= asks for the {family} "
             "family.\n"
             f"Expected a checkpoint of the {family} family.\n"
-            f"Pass {MODELS_OF_FAMILY[dialect.family]}, with the config file that belongs to it."
+            f"Pass {dialect.argument}, with the config file that belongs to it."
         )
 
 
@@ -127,7 +127,7 @@ def check_missing(loader, absent, strangers):
 def _advice_on_missing(loader):
     likelier = [match.dialect for match in best_matches(loader.checkpoint)]
     if all(dialect.family != loader.match.dialect.family for dialect in likelier):
-        title, models = likelier[0].title, MODELS_OF_FAMILY[likelier[0].family]
+        title, models = likelier[0].title, likelier[0].argument
         return f"By its names it may be a checkpoint of {title}: then pass {models}."
     return (
         "Check num_hidden_layers, num_hidden_groups, inner_group_num and embedding_size: is the "

@@ -12,26 +12,6 @@ from kerasbert.weights.dialects.foreign import (
 )
 from kerasbert.weights.mapping import Dialect
 
-# What to pass as model= for a file of each family.
-MODELS_OF_FAMILY = {
-    "bert": "model='bert'",
-    "albert": "model='albert' or model='albert_unshared'",
-    "electra": "model='electra'",
-    "electra_generator": "model='electra_generator'",
-    "roberta": "model='roberta'",
-    "distilbert": "model='distilbert'",
-    "gpt": "model='gpt'",
-    "gpt2": "model='gpt2'",
-    "gpt2_ml": "model='gpt2_ml'",
-    "t5": "model='t5'",
-    # The TF1 files of these two have the same names.
-    "nezha": "model='nezha' (or model='roformer', if it is one)",
-    "roformer": "model='roformer' (or model='nezha', if it is one)",
-    "roformer_v2": "model='roformer_v2'",
-    "gau_alpha": "model='gau_alpha'",
-}
-
-
 # Absent where E == H.
 _OPTIONAL = ("Embedding-Mapping/kernel", "Embedding-Mapping/bias")
 

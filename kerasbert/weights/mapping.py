@@ -234,6 +234,8 @@ class Dialect:
         forces_projection: whether a projection exists even if E == H.
         plain_classifier: see `BuildOptions`.
         task_rows: rows of fine-tuned heads whose names contain that of a task, "{task}".
+        or_else: what else than its family may be passed as `model=` for such a file.
+        class_stem: what the names of its classes in transformers begin with.
     """
 
     name: str
@@ -253,6 +255,13 @@ class Dialect:
     plain_classifier: bool = False
     task_rows: tuple = ()
     forbidden: tuple = ()
+    or_else: str = ""
+    class_stem: str = ""
+
+    @property
+    def argument(self):
+        """What to pass to `build_transformer_model` for such a file."""
+        return f"model={self.family!r}{self.or_else}"
 
     def for_names(self, names):
         """Returns the dialect with rows for the one task whose head is among `names`."""

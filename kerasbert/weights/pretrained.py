@@ -12,7 +12,7 @@ from kerasbert.conventions import WORDS
 from kerasbert.errors import CheckpointError, KerasbertError, WeightMismatchError, listing
 from kerasbert.models.view import find_encoder
 from kerasbert.weights.checkpoints.replacement import Replacement
-from kerasbert.weights.dialects import HUGGING_FACE_T5, huggingface
+from kerasbert.weights.dialects import dialects_to_write
 from kerasbert.weights.export import (
     Written,
     arrays_by_name,
@@ -28,20 +28,7 @@ from kerasbert.weights.grouping import config_of_file
 from kerasbert.weights.pairing import edges
 from kerasbert.weights.waves import tables_of_waves
 
-_DIALECTS = {dialect.family: dialect for dialect in (*huggingface.ALL, HUGGING_FACE_T5)}
-
-_CLASS_STEM = {
-    "bert": "Bert",
-    "roberta": "Roberta",
-    "albert": "Albert",
-    "electra": "Electra",
-    "electra_generator": "Electra",
-    "distilbert": "DistilBert",
-    "nezha": "Nezha",
-    "roformer": "RoFormer",
-    "gpt2": "GPT2",
-    "t5": "T5",
-}
+_DIALECTS = dialects_to_write(hugging_face=True)
 
 # For each head, the layer that shows that the model has it, and the class for it there. The
 # first that is present names the class; with the sentence head beside it a masked-LM head
@@ -122,7 +109,7 @@ def write_pretrained(model, folder, tokenizer=None):
     tables.update(_identity_projection(config, dialect, prefix))
     tables.update(tables_of_waves(config, prefix))
     arrays = {**tables, **arrays_by_name(found, dialect)}
-    values = _config_values(config, _CLASS_STEM[config.family] + kind, view)
+    values = _config_values(config, dialect.class_stem + kind, view)
     _write(folder, arrays, values, {} if tokenizer is None else tokenizer.hugging_face_files())
     return Written(dialect.title, len(found), left_out)
 

@@ -8,21 +8,7 @@ from kerasbert.errors import CheckpointError, WeightMismatchError
 from kerasbert.models.view import find_encoder
 from kerasbert.weights.checkpoints import write_checkpoint
 from kerasbert.weights.detect import dialects_of
-from kerasbert.weights.dialects import (
-    ALBERT_ZH,
-    ALBERT_ZH_UNSHARED,
-    ELECTRA,
-    ELECTRA_GENERATOR_UNTIED,
-    GAU_ALPHA,
-    GOOGLE_ALBERT,
-    GOOGLE_BERT,
-    MT5,
-    NEZHA,
-    ROFORMER,
-    ROFORMER_V2,
-    T5,
-    gpt,
-)
+from kerasbert.weights.dialects import ALBERT_ZH, ALBERT_ZH_UNSHARED, MT5, dialects_to_write
 from kerasbert.weights.export import (
     Written,
     arrays_by_name,
@@ -37,19 +23,7 @@ from kerasbert.weights.export import (
 from kerasbert.weights.grouping import config_of_file, is_unshared
 from kerasbert.weights.pairing import edges
 
-# A generator is written by itself, so with embeddings of its own.
-_DIALECT_OF_FAMILY = {
-    "bert": GOOGLE_BERT,
-    "albert": GOOGLE_ALBERT,
-    "electra": ELECTRA,
-    "electra_generator": ELECTRA_GENERATOR_UNTIED,
-    "t5": T5,
-    "nezha": NEZHA,
-    "roformer": ROFORMER,
-    "roformer_v2": ROFORMER_V2,
-    "gau_alpha": GAU_ALPHA,
-    **{dialect.family: dialect for dialect in gpt.ALL},
-}
+_DIALECTS = dialects_to_write(hugging_face=False)
 
 # Where the checkpoints of a family have several tables of names, by `ModelConfig.layout`.
 _LAYOUTS = {dialect.name: dialect for dialect in (MT5,)}
@@ -63,7 +37,7 @@ _T5_KEYS = (
     "scale_decoder_outputs",
 )
 
-ORIGINAL_FAMILIES = tuple(_DIALECT_OF_FAMILY)
+ORIGINAL_FAMILIES = tuple(_DIALECTS)
 
 
 def save_weights_as_checkpoint(model, prefix, verbose=1, dialects=None):
@@ -151,12 +125,12 @@ def dialect_to_write(config, own=()):
         return ALBERT_ZH_UNSHARED if is_unshared(config) else ALBERT_ZH
     if config.layout in _LAYOUTS:
         return _LAYOUTS[config.layout]
-    if config.family not in _DIALECT_OF_FAMILY:
+    if config.family not in _DIALECTS:
         raise WeightMismatchError(
             f"There is no original TF1 code of the {config.family} family.\n"
-            f"Expected one of: {', '.join(_DIALECT_OF_FAMILY)}.\nUse save_pretrained instead."
+            f"Expected one of: {', '.join(_DIALECTS)}.\nUse save_pretrained instead."
         )
-    return _DIALECT_OF_FAMILY[config.family].for_task("task")
+    return _DIALECTS[config.family].for_task("task")
 
 
 def _keys_of_file(config):

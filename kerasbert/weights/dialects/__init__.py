@@ -11,7 +11,8 @@ from kerasbert.weights.dialects.google import GOOGLE_ALBERT, GOOGLE_BERT
 from kerasbert.weights.dialects.relatives import GAU_ALPHA, NEZHA, ROFORMER, ROFORMER_V2
 from kerasbert.weights.dialects.t5 import HUGGING_FACE_T5, MT5, T5
 
-# Where two know equally many names of a file, the first is taken.
+# Where two know equally many names of a file, the first is taken. It is also the one in which
+# models of its family are written: a generator is written alone, so with its own embeddings.
 DIALECTS = (
     GOOGLE_BERT,
     GOOGLE_ALBERT,
@@ -30,3 +31,16 @@ DIALECTS = (
     *huggingface.ALL,
     HUGGING_FACE_T5,
 )
+
+
+def dialects_to_write(hugging_face):
+    """Returns a dict from each family to the dialect in which its models are written.
+
+    Args:
+        hugging_face: whether that of transformers is meant, or that of the original code.
+    """
+    first = {}
+    for dialect in DIALECTS:
+        if dialect.hugging_face == hugging_face:
+            first.setdefault(dialect.family, dialect)
+    return first

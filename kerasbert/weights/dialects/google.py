@@ -77,6 +77,7 @@ GOOGLE_ALBERT = Dialect(
     name="google_albert",
     title="Google ALBERT",
     family="albert",
+    or_else=" or model='albert_unshared'",
     top_rows=TOP_ROWS,
     required=("bert/embeddings/word_embeddings",),
     blocks=one_stack(

@@ -78,7 +78,7 @@ _SECOND_LAYER = (
 )
 
 
-def _dialect(name, family, top_rows, **differences):
+def _dialect(name, family, class_stem, top_rows, **differences):
     settings = {
         "blocks": one_stack("encoder.layer.{layer}.", _BLOCK),
         "required": ("embeddings.word_embeddings.weight",),
@@ -93,6 +93,7 @@ def _dialect(name, family, top_rows, **differences):
         family=family,
         top_rows=top_rows,
         hugging_face=True,
+        class_stem=class_stem,
         **settings,
     )
 
@@ -100,6 +101,7 @@ def _dialect(name, family, top_rows, **differences):
 BERT = _dialect(
     "bert",
     "bert",
+    "Bert",
     (
         *_EMBEDDINGS,
         *_dense("Pooler-Dense", "pooler.dense", "H H", "pooler"),
@@ -118,6 +120,7 @@ BERT = _dialect(
 ROBERTA = _dialect(
     "roberta",
     "roberta",
+    "Roberta",
     (
         *_EMBEDDINGS,
         *_dense("Pooler-Dense", "pooler.dense", "H H", "pooler"),
@@ -135,6 +138,7 @@ ROBERTA = _dialect(
 ALBERT = _dialect(
     "albert",
     "albert",
+    "Albert",
     (
         *_EMBEDDINGS,
         *_dense("Embedding-Mapping", "encoder.embedding_hidden_mapping_in", "H E"),
@@ -163,6 +167,7 @@ ALBERT = _dialect(
         ),
     ),
     forces_projection=True,
+    or_else=" or model='albert_unshared'",
 )
 
 _ELECTRA_BODY = (
@@ -173,6 +178,7 @@ _ELECTRA_BODY = (
 ELECTRA = _dialect(
     "electra",
     "electra",
+    "Electra",
     (
         *_ELECTRA_BODY,
         *_dense(
@@ -193,6 +199,7 @@ ELECTRA = _dialect(
 ELECTRA_GENERATOR = _dialect(
     "electra",
     "electra_generator",
+    "Electra",
     (
         *_ELECTRA_BODY,
         *_masked_lm(
@@ -209,6 +216,7 @@ ELECTRA_GENERATOR = _dialect(
 DISTILBERT = _dialect(
     "distilbert",
     "distilbert",
+    "DistilBert",
     (
         *_EMBEDDINGS,
         *_masked_lm(
@@ -244,6 +252,7 @@ DISTILBERT = _dialect(
 NEZHA = _dialect(
     "nezha",
     "nezha",
+    "Nezha",
     tuple(row for row in BERT.top_rows if row.theirs != _POSITIONS),
     forbidden=(_POSITIONS,),
 )
@@ -251,6 +260,7 @@ NEZHA = _dialect(
 ROFORMER = _dialect(
     "roformer",
     "roformer",
+    "RoFormer",
     (
         *(row for row in _EMBEDDINGS if row.theirs != _POSITIONS),
         *_dense("Embedding-Mapping", "embeddings_project", "H E"),
@@ -288,6 +298,7 @@ def _fused(part, *ours):
 GPT2 = _dialect(
     "transformer",
     "gpt2",
+    "GPT2",
     (
         Row("Embedding-Token/embeddings", "wte.weight", "V E", vocab=True),
         Row("Embedding-Position/embeddings", "wpe.weight", "P E"),

@@ -26,6 +26,7 @@ NEZHA = Dialect(
     name="nezha",
     title="NEZHA",
     family="nezha",
+    or_else=" (or model='roformer', if it is one)",
     top_rows=_without(TOP_ROWS, "/position_embeddings"),
     required=(_WORDS, _NORM),
     forbidden=(_POSITIONS,),
@@ -39,6 +40,7 @@ ROFORMER = Dialect(
     name="roformer",
     title="RoFormer",
     family="roformer",
+    or_else=" (or model='nezha', if it is one)",
     # Its classifier is that of Hugging Face, which has no names here.
     top_rows=tuple(row for row in NEZHA.top_rows if row.head != "classifier"),
     required=(_WORDS, _NORM),

@@ -154,4 +154,5 @@ HUGGING_FACE_T5 = Dialect(
     # Files of the first versions hold this one, which no version ever used.
     buffers=("EncDecAttention.relative_attention_bias.weight",),
     hugging_face=True,
+    class_stem="T5",
 )
