@@ -4,6 +4,7 @@ from numbers import Integral
 
 import keras
 
+from kerasbert.conventions import READERS
 from kerasbert.errors import ConfigError, check_integer, did_you_mean
 from kerasbert.layers.masking import APPLICATIONS
 from kerasbert.models.albert import ALBERTUnshared
@@ -47,20 +48,21 @@ def check_depth(from_file, given):
         )
 
 
-def check_length(length, limit):
+def check_length(length, config):
     """Refuses an input length that the model cannot have.
 
     Raises:
         ConfigError: names the length and the limit.
     """
+    limit = config.position_limit
     if length is None:
         return
     if limit is None:
         check_integer("sequence_length", length, minimum=1)
     elif not (_is_integer(length) and 1 <= length <= limit):
         raise ConfigError(
-            f"sequence_length={length!r}.\nExpected an integer from 1 to {limit}, the positions "
-            "that max_position_embeddings allows, or None for any length."
+            f"sequence_length={length!r}.\nExpected an integer from 1 to {limit} "
+            f"(max_position_embeddings={config.max_position_embeddings}), or None for any length."
         )
 
 
@@ -109,3 +111,19 @@ def check_application(architecture, application):
             f"it has no {lacking}.\n"
             f"Expected one of: {', '.join(architecture.applications)}."
         )
+
+
+def check_keys_of_other_families(architecture, given):
+    """Refuses keys of the configuration that the family does not read.
+
+    Raises:
+        ConfigError: names the key and the families that do.
+    """
+    for key in given:
+        readers = READERS.get(key, (architecture.family,))
+        if architecture.family not in readers:
+            raise ConfigError(
+                f"{key}={given[key]!r} was given for a model of the {architecture.family} family, "
+                "which does not read it.\n"
+                f"Expected a model of the family {' or '.join(readers)}.\nLeave {key} out."
+            )

@@ -11,6 +11,7 @@ import numpy as np
 
 from kerasbert.conventions import (
     FAMILY_OF_MODEL_TYPE,
+    READERS,
     WITHOUT_SEGMENTS,
     canonical_activation,
     family_defaults,
@@ -143,6 +144,7 @@ def fields_of(values, family, source):
             "as keyword arguments."
         )
     _refuse_unsupported(values, family, source)
+    values = {k: v for k, v in values.items() if family in READERS.get(k, (family,))}
     return {**defaults, **values, **_conventions(values, family)}
 
 

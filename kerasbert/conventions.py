@@ -22,6 +22,16 @@ _EPSILONS = {
     "t5": 1e-6,
 }
 
+# Keys that only some families read; in the files of others they mean nothing.
+READERS = {
+    "tie_word_embeddings": ("t5",),
+    "scale_decoder_outputs": ("t5",),
+    "num_decoder_layers": ("t5",),
+    "relative_attention_num_buckets": ("t5",),
+    "relative_attention_max_distance": ("t5",),
+    "max_relative_position": ("nezha",),
+}
+
 WITHOUT_SEGMENTS = ("distilbert", "gpt2", "gpt2_ml", "t5")
 
 # What transformers writes as model_type: the family.
@@ -139,6 +149,6 @@ def canonical_activation(value, values, family):
         ConfigError: if a name is unknown.
     """
     gelu = "gelu_erf" if from_hugging_face(values) else native_gelu(family)
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple) and value:
         return tuple(activations.canonical_name(name, gelu=gelu) for name in value)
     return activations.canonical_name(value, gelu=gelu)

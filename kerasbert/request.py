@@ -8,6 +8,7 @@ from kerasbert.arguments import (
     check_application,
     check_depth,
     check_dtype,
+    check_keys_of_other_families,
     check_length,
     check_unsharing,
 )
@@ -105,6 +106,7 @@ class Request:
         """
         given = {name: value for name, value in options.items() if value is not None}
         check_unsharing(architecture, given)
+        check_keys_of_other_families(architecture, resolve_aliases(given))
         refuse_language_model(given, architecture)
         from_file = {
             key: value
@@ -205,7 +207,7 @@ class Request:
         check_real(
             "classifier_dropout", options.classifier_dropout, low=0.0, high=1.0, low_allowed=True
         )
-        check_length(options.sequence_length, config.position_limit)
+        check_length(options.sequence_length, config)
         check_dtype(options.dtype)
         return options
 

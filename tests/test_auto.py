@@ -184,7 +184,7 @@ def test_a_config_that_two_families_may_have():
         build_transformer_model({**SIZES, "embedding_size": 4})
 
 
-@pytest.mark.parametrize("name", ["albrt", "xlm-roberta", "t5"])
+@pytest.mark.parametrize("name", ["albrt", "xlm-roberta", "longt5"])
 def test_a_model_type_we_do_not_know(name):
     words = ["Did you mean 'albert'"] if name == "albrt" else []
     with refused(ConfigError, f"model_type={name!r}", "distilbert", *words):

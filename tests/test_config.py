@@ -249,10 +249,12 @@ def test_unknown_activation(name):
     assert name == "mish2" or f"Did you mean {near!r}" in str(caught.value)
 
 
-@pytest.mark.parametrize("value", [["gelu", "linear"], 3, True, {"name": "gelu"}])
+@pytest.mark.parametrize("value", [[], 3, True, {"name": "gelu"}])
 def test_activation_of_a_wrong_type(value):
     with refused(ConfigError, "hidden_act", repr(value), "relu"):
         config(hidden_act=value)
+    with refused(ConfigError, "hidden_act", repr(value), "relu"):
+        config(hidden_act=["gelu", value])
 
 
 @pytest.mark.parametrize(
@@ -263,11 +265,12 @@ def test_activation_of_a_wrong_type(value):
         ("is_decoder", True),
         ("add_cross_attention", True),
         ("pruned_heads", {"0": [1]}),
-        ("hierarchical_position", 0.4),
-        ("residual_attention_scores", True),
-        ("shared_segment_embeddings", True),
-        ("custom_position_ids", True),
-        ("attention_head_size", 16),
+        ("rotary_value", True),
+        ("hierarchical_position", 1.4),
+        ("residual_attention_scores", "yes"),
+        ("shared_segment_embeddings", 1),
+        ("attention_head_size", 0),
+        ("attention_key_size", -3),
     ],
 )
 def test_keys_that_would_change_the_maths(key, value):
@@ -344,3 +347,18 @@ def test_label_survives_json(made):
     assert again == made
     assert again.sharing == made.sharing
     assert set(made.to_dict()) == {field.name for field in dataclasses.fields(ModelConfig)}
+
+
+@pytest.mark.parametrize(
+    ("model", "key", "value", "reader"),
+    [
+        ("bert", "num_decoder_layers", 3, "t5"),
+        ("albert", "tie_word_embeddings", False, "t5"),
+        ("roformer", "max_relative_position", 32, "nezha"),
+    ],
+)
+def test_keywords_that_only_other_families_read(model, key, value, reader):
+    with refused(ConfigError, f"{key}={value!r}", model, reader):
+        build_transformer_model(tiny_config("google_bert"), model=model, **{key: value})
+    # In a file they mean nothing there.
+    build_transformer_model({**tiny_config("google_bert"), key: value}, model=model, verbose=0)

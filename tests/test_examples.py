@@ -140,6 +140,7 @@ def test_conditional_language_model():
         assert len(written.splitlines()) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["long_texts_hierarchical_positions.py", "conditional_language_model.py"]
 )

@@ -260,6 +260,7 @@ def filled_up(y_true, y_pred):
 
 
 @pytest.mark.backends
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "loss",
     [

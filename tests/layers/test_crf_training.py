@@ -96,6 +96,7 @@ def test_padding_moves_neither_loss_nor_weights(kind):
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.slow
 @every_kind
 def test_longer_padding_and_other_batches_change_nothing(kind):
     model, _ = model_of(kind)
@@ -134,6 +135,7 @@ def test_weights_of_sequences():
         layer.sparse_loss(LABELS, to_numpy(model(IDS)), np.ones((N, L)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jit_compile", [False, True] if COMPILED else [False])
 def test_learns_what_only_transitions_tell(jit_compile):
     # Labels run 0 1 2 0 1 2 …, and only the first token tells where they start.
@@ -156,6 +158,7 @@ def test_learns_what_only_transitions_tell(jit_compile):
     assert history["sparse_accuracy"][-1] < 0.9
 
 
+@pytest.mark.slow
 @every_kind
 def test_saved_models_predict_and_go_on_training(kind, tmp_path):
     adam = keras.optimizers.Adam(0.01)
@@ -197,6 +200,7 @@ def test_a_loss_without_its_layer_says_so():
     assert keras.saving.serialize_keras_object(loss) == written
 
 
+@pytest.mark.slow
 def test_mixed_precision_trains():
     for policy in ("mixed_float16", "mixed_bfloat16"):
         model, _ = model_of("crf", keras.optimizers.Adam(0.05), dtype=policy)

@@ -223,6 +223,7 @@ def test_frozen_sublayers_stay_frozen():
     assert [w.path.split("/")[-2] for w in again.trainable_weights] == ["q_dense", "q_dense"]
 
 
+@pytest.mark.slow
 @pytest.mark.backends
 @POINTERS
 @pytest.mark.parametrize("policy", ["float32", "mixed_float16"])

@@ -42,8 +42,8 @@ from kerasbert.layers.residual import ResidualLayer
 STATE = {"sublayer_dtypes", "frozen_sublayers"}
 
 POLICIES = [
-    "float16",
-    "bfloat16",
+    pytest.param("float16", marks=pytest.mark.slow),
+    pytest.param("bfloat16", marks=pytest.mark.slow),
     "mixed_bfloat16",
     pytest.param("mixed_float16", marks=pytest.mark.backends),
 ]

@@ -177,6 +177,7 @@ def test_language_models_of_families_without_segments(model):
 # ---- models in use ---------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["bert", "albert"])
 @pytest.mark.parametrize("application", ["lm", "unilm"])
 def test_saved_and_trained(model, application, tmp_path):
