@@ -123,7 +123,7 @@ def test_a_dict_may_be_changed_after_loading(release):
         ("file", "sgd", True),
         ("file", "adamw", False),
         ("dict", "sgd", False),
-        ("dict", "adamw", True),
+        pytest.param("dict", "adamw", True, marks=pytest.mark.slow),
     ],
 )
 def test_training_changes_one_model_only(kind, optimizer, jit_compile, release):

@@ -6,12 +6,7 @@ import pytest
 
 from harness import (
     LayerCase,
-    check_builds,
-    check_config,
     check_gradient_numbers,
-    check_gradients,
-    check_precision,
-    check_saving,
     functional,
     in_float64,
     refused,
@@ -132,40 +127,6 @@ def in_loops(case, v):
         scaled=case.arguments.get("attention_scale", True),
         normalization=case.arguments.get("normalization", "softmax"),
     )
-
-
-# ---- the harness -----------------------------------------------------------------------------
-
-
-@each
-def test_configuration_survives_json(case):
-    check_config(case)
-    config = case.make().get_config()
-    assert {name: config[name] for name in case.arguments} == case.arguments
-
-
-@pytest.mark.backends
-@each
-def test_the_ways_to_build_agree(case):
-    check_builds(case)
-
-
-@each
-@pytest.mark.parametrize("policy", ["float16", "bfloat16", "mixed_bfloat16", "mixed_float16"])
-def test_low_precision(case, policy):
-    check_precision(case, policy, to_numpy(case.call(case.filled())))
-
-
-@pytest.mark.backends
-@each
-def test_saves_inside_a_functional_model(case, tmp_path):
-    check_saving(case, tmp_path)
-
-
-@pytest.mark.backends
-@each
-def test_a_gradient_reaches_every_weight(case):
-    check_gradients(case)
 
 
 # ---- numbers ---------------------------------------------------------------------------------

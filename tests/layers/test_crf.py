@@ -41,6 +41,8 @@ CASES = [
     case("memm", MaximumEntropyMarkovModel, {"lr_multiplier": 0.5}, X, SQUARE),
     case("memm_factors", MaximumEntropyMarkovModel, {"hidden_dim": D}, X_AND_MASK, FACTORS),
 ]
+# Checks that this file makes in its own way, see test_every_layer.
+OWN = ["arguments", "builds", "config", "gradients", "precision", "saving"]
 each = pytest.mark.parametrize("case", CASES, ids=str)
 KINDS = {"crf": {}, "memm": {}, "memm_factors": {"hidden_dim": D}}
 every_kind = pytest.mark.parametrize("kind", KINDS)

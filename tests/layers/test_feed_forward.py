@@ -7,12 +7,7 @@ from keras import ops
 
 from harness import (
     LayerCase,
-    check_builds,
-    check_config,
     check_gradient_numbers,
-    check_gradients,
-    check_precision,
-    check_saving,
     fill,
     functional,
     in_float64,
@@ -58,40 +53,6 @@ def of(name):
 
 def in_loops(case, v):
     return loops.feed_forward(v, X.astype("float64"), case.arguments["activation"])
-
-
-# ---- the harness -----------------------------------------------------------------------------
-
-
-@each
-def test_configuration_survives_json(case):
-    check_config(case)
-    config = case.make().get_config()
-    assert {name: config[name] for name in case.arguments} == case.arguments
-
-
-@pytest.mark.backends
-@each
-def test_the_ways_to_build_agree(case):
-    check_builds(case)
-
-
-@each
-@pytest.mark.parametrize("policy", ["float16", "bfloat16", "mixed_bfloat16", "mixed_float16"])
-def test_low_precision(case, policy):
-    check_precision(case, policy, to_numpy(case.call(case.filled())))
-
-
-@pytest.mark.backends
-@each
-def test_saves_inside_a_functional_model(case, tmp_path):
-    check_saving(case, tmp_path)
-
-
-@pytest.mark.backends
-@each
-def test_a_gradient_reaches_every_weight(case):
-    check_gradients(case)
 
 
 # ---- numbers ---------------------------------------------------------------------------------

@@ -8,11 +8,6 @@ import pytest
 
 from harness import (
     LayerCase,
-    check_builds,
-    check_config,
-    check_gradients,
-    check_precision,
-    check_saving,
     fill,
     gradients,
     numeric_gradients,
@@ -126,31 +121,6 @@ def built(case, **more):
 
 
 @each
-def test_configuration_survives_json(case):
-    check_config(case)
-    config = case.make().get_config()
-    assert {name: config[name] for name in case.arguments} == case.arguments
-
-
-@pytest.mark.backends
-@each
-def test_the_ways_to_build_agree(case):
-    check_builds(case)
-
-
-@each
-@pytest.mark.parametrize("policy", ["float16", "bfloat16", "mixed_bfloat16", "mixed_float16"])
-def test_low_precision(case, policy):
-    check_precision(case, policy, to_numpy(case.call(built(case))))
-
-
-@pytest.mark.backends
-@each
-def test_saves_inside_a_functional_model(case, tmp_path):
-    check_saving(case, tmp_path)
-
-
-@each
 def test_saves_as_hdf5(case, tmp_path):
     inputs = case.symbolic()
     model = keras.Model(list(inputs.values()), case.call(case.make(name="subject"), **inputs))
@@ -160,12 +130,6 @@ def test_saves_as_hdf5(case, tmp_path):
     assert found == json.loads(json.dumps(model.get_layer("subject").get_config()))
     batch = list(case.inputs.values())
     np.testing.assert_array_equal(to_numpy(again(batch)), to_numpy(model(batch)))
-
-
-@pytest.mark.backends
-@each
-def test_a_gradient_reaches_every_weight(case):
-    check_gradients(case)
 
 
 # ---- numbers ---------------------------------------------------------------------------------

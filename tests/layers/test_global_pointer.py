@@ -8,11 +8,7 @@ import pytest
 
 from harness import (
     LayerCase,
-    check_builds,
-    check_config,
-    check_gradients,
     check_precision,
-    check_saving,
     fill,
     refused,
     to_numpy,
@@ -61,6 +57,8 @@ CASES = [
         },
     ),
 ]
+# Checks that this file makes in its own way, see test_every_layer.
+OWN = ["precision"]
 each = pytest.mark.parametrize("case", CASES, ids=str)
 POINTERS = pytest.mark.parametrize("pointer", [GlobalPointer, EfficientGlobalPointer])
 
@@ -83,19 +81,6 @@ def possible(layer, mask=None):
 # ---- the harness -----------------------------------------------------------------------------
 
 
-@each
-def test_configuration_survives_json(case):
-    check_config(case)
-    config = case.make().get_config()
-    assert {name: config[name] for name in case.arguments} == case.arguments
-
-
-@pytest.mark.backends
-@each
-def test_the_ways_to_build_agree(case):
-    check_builds(case)
-
-
 @pytest.mark.backends
 @each
 @pytest.mark.parametrize("policy", ["float16", "bfloat16", "mixed_bfloat16", "mixed_float16"])
@@ -108,18 +93,6 @@ def test_low_precision(case, policy):
     assert (found[~spans] == MASKED_SCORE).all()
     tolerance = 0.06 if "bfloat16" in policy else 0.01
     assert np.abs(found - exact)[spans].max() < tolerance * max(1, np.abs(exact[spans]).max())
-
-
-@pytest.mark.backends
-@each
-def test_saves_inside_a_functional_model(case, tmp_path):
-    check_saving(case, tmp_path)
-
-
-@pytest.mark.backends
-@each
-def test_a_gradient_reaches_every_weight(case):
-    check_gradients(case)
 
 
 # ---- numbers ---------------------------------------------------------------------------------

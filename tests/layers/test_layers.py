@@ -1,36 +1,24 @@
 """Every public layer through the harness, and its numbers against plain numpy in float64."""
 
-import importlib
-import inspect
-from pathlib import Path
-
 import keras
 import numpy as np
 import pytest
 
 from harness import (
     LayerCase,
-    check_builds,
-    check_config,
-    check_gradients,
-    check_precision,
-    check_saving,
     fill,
     to_numpy,
     weights_of,
 )
-from kerasbert import layers
 from kerasbert.layers import (
     BiasAdd,
     Embedding,
     FirstToken,
-    Loss,
     PositionEmbedding,
     PositionsOfTokens,
     ResidualFeedForward,
     SelfAttention,
     SingleSegmentEmbedding,
-    SinusoidalRelativePositionEmbedding,
     TakeFeature,
     TiedProjection,
     TransformerBlock,
@@ -109,66 +97,7 @@ def feed_forward():
     return fill(layer)
 
 
-def cases_of_all_files():
-    files = Path(__file__).parent.glob("test_*.py")
-    lists = [getattr(importlib.import_module(file.stem), "CASES", ()) for file in files]
-    return [case for cases in lists for case in cases if isinstance(case, LayerCase)]
-
-
 # ---- the harness -----------------------------------------------------------------------------
-
-
-def test_no_public_layer_is_left_out():
-    # Cases stand here and in the files beside this one.
-    public = {getattr(layers, name) for name in layers.__all__}
-    assert public - {TransformerBlock, Loss} == {case.layer for case in cases_of_all_files()}
-
-
-@each
-def test_configuration_survives_json(case):
-    check_config(case)
-
-
-def test_arguments_are_in_the_configuration():
-    for case in cases_of_all_files():
-        config = case.make(name="layer").get_config()
-        given = {name: config[name] for name in case.arguments if name != "norm"}
-        assert given == {n: v for n, v in case.arguments.items() if n != "norm"}, case
-        named = {
-            name
-            for cls in case.layer.__mro__
-            if cls.__module__.startswith("kerasbert")
-            for name, parameter in inspect.signature(cls.__init__).parameters.items()
-            if parameter.kind is parameter.POSITIONAL_OR_KEYWORD
-        }
-        if case.layer is SinusoidalRelativePositionEmbedding:
-            # An argument of its base, which has a table.
-            named.remove("embeddings_initializer")
-        assert named - {"self", "sublayer_dtypes"} <= set(config), case
-
-
-@pytest.mark.backends
-@each
-def test_the_ways_to_build_agree(case):
-    check_builds(case)
-
-
-@each
-@pytest.mark.parametrize("policy", POLICIES)
-def test_low_precision(case, policy):
-    check_precision(case, policy, to_numpy(case.call(case.filled())))
-
-
-@pytest.mark.backends
-@each
-def test_saves_inside_a_functional_model(case, tmp_path):
-    check_saving(case, tmp_path)
-
-
-@pytest.mark.backends
-@trainable
-def test_a_gradient_reaches_every_weight(case):
-    check_gradients(case)
 
 
 @pytest.mark.parametrize("make", [attention, feed_forward])
@@ -182,14 +111,6 @@ def test_names_that_optimizers_exclude_by(make):
     optimizer.build(layer.trainable_weights)
     decayed = [w.path for w in layer.trainable_weights if optimizer._use_weight_decay(w)]
     assert len(decayed) == sum(path.endswith("kernel") for path in weights_of(layer))
-
-
-@pytest.mark.parametrize("name", sorted(set(layers.__all__) - {"TransformerBlock"}))
-def test_no_more_than_twelve_arguments(name):
-    mro = getattr(layers, name).__mro__
-    own = [cls for cls in mro if cls.__module__.startswith("kerasbert")]
-    names = set().union(*(inspect.signature(cls.__init__).parameters for cls in own))
-    assert len(names - {"self", "args", "kwargs"} - STATE) <= 12
 
 
 # ---- numbers ---------------------------------------------------------------------------------

@@ -7,10 +7,6 @@ from keras import ops
 
 from harness import (
     LayerCase,
-    check_builds,
-    check_config,
-    check_precision,
-    check_saving,
     fill,
     in_float64,
     refused,
@@ -79,31 +75,6 @@ each = pytest.mark.parametrize("case", CASES, ids=str)
 
 def found(layer, *arguments, **options):
     return ops.convert_to_numpy(layer(*arguments, **options))
-
-
-@each
-def test_configuration_survives_json(case):
-    check_config(case)
-    config = case.make().get_config()
-    assert {name: config[name] for name in case.arguments} == case.arguments
-
-
-@pytest.mark.backends
-@each
-def test_the_ways_to_build_agree(case):
-    check_builds(case)
-
-
-@each
-@pytest.mark.parametrize("policy", ["float16", "bfloat16", "mixed_bfloat16", "mixed_float16"])
-def test_low_precision(case, policy):
-    check_precision(case, policy, to_numpy(case.call(case.make())))
-
-
-@pytest.mark.backends
-@each
-def test_saves_inside_a_functional_model(case, tmp_path):
-    check_saving(case, tmp_path)
 
 
 # ---- the attention mask ----------------------------------------------------------------------

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from harness import LayerCase, check_builds, check_config, check_precision, check_saving, to_numpy
+from harness import LayerCase, to_numpy
 from kerasbert.layers import Embedding, GlobalAveragePooling1D, GlobalMaxPooling1D
 
 B, L, H = 4, 5, 6
@@ -27,31 +27,6 @@ CASES = [
 ]
 each = pytest.mark.parametrize("case", CASES, ids=str)
 each_pooling = pytest.mark.parametrize("pooling", POOLINGS)
-
-
-@each
-def test_configuration_survives_json(case):
-    check_config(case)
-    config = case.make().get_config()
-    assert {name: config[name] for name in case.arguments} == case.arguments
-
-
-@pytest.mark.backends
-@each
-def test_the_ways_to_build_agree(case):
-    check_builds(case)
-
-
-@each
-@pytest.mark.parametrize("policy", ["float16", "bfloat16", "mixed_bfloat16", "mixed_float16"])
-def test_low_precision(case, policy):
-    check_precision(case, policy, to_numpy(case.call(case.make())))
-
-
-@pytest.mark.backends
-@each
-def test_saves_inside_a_functional_model(case, tmp_path):
-    check_saving(case, tmp_path)
 
 
 def reference(function, x, mask):

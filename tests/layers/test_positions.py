@@ -10,11 +10,7 @@ from keras import ops
 
 from harness import (
     LayerCase,
-    check_builds,
-    check_config,
     check_gradients,
-    check_precision,
-    check_saving,
     fill,
     gradients,
     numeric_gradients,
@@ -115,6 +111,8 @@ RELATIVE = [
     ]
 ]  # fmt: skip
 CASES = ADDING + RELATIVE
+# Checks that this file makes in its own way, see test_every_layer.
+OWN = ["gradients"]
 each = pytest.mark.parametrize("case", CASES, ids=str)
 
 
@@ -129,31 +127,6 @@ def built(case, **more):
 
 
 # ---- the harness -----------------------------------------------------------------------------
-
-
-@each
-def test_configuration_survives_json(case):
-    check_config(case)
-    config = case.make().get_config()
-    assert {name: config[name] for name in case.arguments} == case.arguments
-
-
-@pytest.mark.backends
-@each
-def test_the_ways_to_build_agree(case):
-    check_builds(case)
-
-
-@each
-@pytest.mark.parametrize("policy", ["float16", "bfloat16", "mixed_bfloat16", "mixed_float16"])
-def test_low_precision(case, policy):
-    check_precision(case, policy, to_numpy(case.call(built(case))))
-
-
-@pytest.mark.backends
-@each
-def test_saves_inside_a_functional_model(case, tmp_path):
-    check_saving(case, tmp_path)
 
 
 @each

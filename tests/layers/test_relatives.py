@@ -9,11 +9,7 @@ import pytest
 
 from harness import (
     LayerCase,
-    check_builds,
-    check_config,
-    check_gradients,
     check_precision,
-    check_saving,
     fill,
     refused,
     to_numpy,
@@ -64,18 +60,9 @@ DISTANCES = [
     for rows in (5, 129)
 ]
 CASES = UNITS + DISTANCES
+# Checks that this file makes in its own way, see test_every_layer.
+OWN = ["precision"]
 each = pytest.mark.parametrize("case", CASES, ids=str)
-
-
-@each
-def test_configuration_survives_json(case):
-    check_config(case)
-
-
-@pytest.mark.backends
-@each
-def test_the_ways_to_build_agree(case):
-    check_builds(case)
 
 
 @each
@@ -84,18 +71,6 @@ def test_low_precision(case, policy):
     layer = case.make()
     layer.build(case.shape())
     check_precision(case, policy, to_numpy(case.call(fill(layer))))
-
-
-@pytest.mark.backends
-@each
-def test_saves_inside_a_functional_model(case, tmp_path):
-    check_saving(case, tmp_path)
-
-
-@pytest.mark.backends
-@pytest.mark.parametrize("case", UNITS, ids=str)
-def test_a_gradient_reaches_every_weight(case):
-    check_gradients(case)
 
 
 @pytest.mark.backends

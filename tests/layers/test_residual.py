@@ -8,12 +8,7 @@ import pytest
 
 from harness import (
     BuiltByName,
-    check_builds,
-    check_config,
     check_gradient_numbers,
-    check_gradients,
-    check_precision,
-    check_saving,
     fill,
     functional,
     in_float64,
@@ -236,44 +231,6 @@ def gated_unit(case, v, hidden):
     names = ("attention_mask", "position_bias")
     given = {name: case.inputs[name] for name in names if name in case.inputs}
     return to_numpy(unit(hidden.astype("float32"), **given)).astype("float64")
-
-
-# ---- the harness -----------------------------------------------------------------------------
-
-
-@each
-def test_configuration_survives_json(case):
-    check_config(case)
-    config = case.make().get_config()
-    assert config["norm"] == {
-        "placement": "post",
-        "epsilon": 1e-12,
-        **case.arguments.get("norm", {}),
-    }
-
-
-@pytest.mark.backends
-@each
-def test_the_ways_to_build_agree(case):
-    check_builds(case)
-
-
-@each
-@pytest.mark.parametrize("policy", ["float16", "bfloat16", "mixed_bfloat16", "mixed_float16"])
-def test_low_precision(case, policy):
-    check_precision(case, policy, to_numpy(case.call(case.filled())))
-
-
-@pytest.mark.backends
-@each
-def test_saves_inside_a_functional_model(case, tmp_path):
-    check_saving(case, tmp_path)
-
-
-@pytest.mark.backends
-@each
-def test_a_gradient_reaches_every_weight(case):
-    check_gradients(case)
 
 
 # ---- numbers ---------------------------------------------------------------------------------

@@ -6,11 +6,7 @@ import pytest
 
 from harness import (
     LayerCase,
-    check_builds,
-    check_config,
-    check_gradients,
     check_precision,
-    check_saving,
     fill,
     refused,
     to_numpy,
@@ -66,6 +62,8 @@ CASES = [
     ),
     conditional("hidden", {"hidden_units": W, "hidden_activation": "tanh"}, ONE, VECTORS | HIDDEN),
 ]
+# Checks that this file makes in its own way, see test_every_layer.
+OWN = ["precision"]
 each = pytest.mark.parametrize("case", CASES, ids=str)
 
 
@@ -78,36 +76,11 @@ def built(case, **more):
 # ---- the harness -----------------------------------------------------------------------------
 
 
-@each
-def test_configuration_survives_json(case):
-    check_config(case)
-    config = case.make().get_config()
-    assert {name: config[name] for name in case.arguments} == case.arguments
-
-
-@pytest.mark.backends
-@each
-def test_the_ways_to_build_agree(case):
-    check_builds(case)
-
-
 # The harness asks a layer for its output by the names of tensors, which a list hides.
 @pytest.mark.parametrize("case", [c for c in CASES if not isinstance(c, Listed)], ids=str)
 @pytest.mark.parametrize("policy", ["float16", "bfloat16", "mixed_bfloat16", "mixed_float16"])
 def test_low_precision(case, policy):
     check_precision(case, policy, to_numpy(case.call(built(case))))
-
-
-@pytest.mark.backends
-@each
-def test_saves_inside_a_functional_model(case, tmp_path):
-    check_saving(case, tmp_path)
-
-
-@pytest.mark.backends
-@pytest.mark.parametrize("case", [c for c in CASES if c.weights], ids=str)
-def test_a_gradient_reaches_every_weight(case):
-    check_gradients(case)
 
 
 # ---- numbers ---------------------------------------------------------------------------------

@@ -6,10 +6,6 @@ import pytest
 
 from harness import (
     LayerCase,
-    check_builds,
-    check_config,
-    check_precision,
-    check_saving,
     refused,
     to_numpy,
 )
@@ -32,20 +28,6 @@ CASES = [
     case("keys", 9, queries=QUERIES, keys=KEYS),
 ]
 each = pytest.mark.parametrize("case", CASES, ids=str)
-
-
-@pytest.mark.backends
-@each
-def test_harness(case, tmp_path):
-    check_config(case)
-    check_builds(case)
-    check_saving(case, tmp_path)
-
-
-@each
-@pytest.mark.parametrize("policy", ["float16", "bfloat16", "mixed_bfloat16", "mixed_float16"])
-def test_low_precision(case, policy):
-    check_precision(case, policy, to_numpy(case.call(case.make())))
 
 
 @pytest.mark.backends

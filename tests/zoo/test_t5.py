@@ -31,7 +31,7 @@ BATCH = [READ, WRITE]
 
 
 def sample(layout, seed=3, **sizes):
-    config = zoo_config(layout, **sizes)
+    config = zoo_config(layout, **{"num_hidden_layers": 2, **sizes})
     return config, zoo_arrays(layout, config, seed=seed)
 
 
@@ -62,7 +62,7 @@ def test_every_state_and_the_probabilities(layout):
     model = build(config, arrays, layout, hidden_states=True)
     found, encoder, decoder = (list(x) if isinstance(x, list) else x for x in model(BATCH))
     assert_close(to_numpy(found), expected["lm"])
-    assert len(encoder) == len(decoder) == 4
+    assert len(encoder) == len(decoder) == 3
     for state, other in zip(encoder, expected["encoder_states"], strict=True):
         assert_close(to_numpy(state), other, READ != 0)
     for state, other in zip(decoder, expected["decoder_states"], strict=True):
@@ -258,10 +258,10 @@ def test_inspect_names_heads_and_sizes(tmp_path):
 @pytest.mark.backends
 @each
 def test_training_moves_every_variable(layout):
-    config, arrays = sample(layout)
+    config, arrays = sample(layout, num_hidden_layers=1)
     model = build(config, arrays, layout)
     before = {w.path: to_numpy(w) for w in model.trainable_weights}
-    model.compile("adam", "sparse_categorical_crossentropy")
+    model.compile("adam", "sparse_categorical_crossentropy", run_eagerly=True, jit_compile=False)
     model.fit(BATCH, np.roll(WRITE, -1, axis=1), epochs=1, verbose=0)
     still = [w.path for w in model.trainable_weights if np.array_equal(to_numpy(w), before[w.path])]
     assert not still
@@ -288,8 +288,8 @@ def test_files_that_do_not_fit(layout):
     lost = "decoder/block_001/layer_001/EncDecAttention/k"
     with refused(WeightMismatchError, lost):
         build(config, {k: v for k, v in arrays.items() if k != lost}, layout)
-    with refused(WeightMismatchError, "num_hidden_layers", "2", "3"):
-        build({**config, "num_hidden_layers": 2}, arrays, layout)
+    with refused(WeightMismatchError, "num_hidden_layers", "1", "2"):
+        build({**config, "num_hidden_layers": 1}, arrays, layout)
     with refused(WeightMismatchError, "T5" if layout != "mt5.1.1" else "mT5", "model='t5'"):
         build(zoo_config("bert"), arrays, "bert")
     head = "decoder/logits/kernel"
