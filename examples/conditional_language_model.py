@@ -11,50 +11,20 @@ their own label and under another, and it writes some of its own. Without argume
 one with random weights, on made-up reviews.
 """
 
-import argparse
 import os
-import sys
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import keras
 import numpy as np
+from shared import UsageError, main, read_labelled, small_model
 
 from kerasbert import build_transformer_model
-from kerasbert.errors import KerasbertError
 from kerasbert.tokenizers import Tokenizer
 
 DATA = Path(__file__).parent / "data" / "short_reviews.tsv"
-
-
-class UsageError(ValueError):
-    """What was asked for cannot be done; the message is for the user."""
-
-
-def read_labelled(path):
-    """Returns pairs (text, label) of a file with a text, a tab and its label on each line."""
-    lines = [line.strip() for line in path.read_text("utf-8").split("\n") if line.strip()]
-    pairs = [tuple(map(str.strip, line.rpartition("\t")[::2])) for line in lines]
-    if not pairs or not all(text and label for text, label in pairs):
-        raise UsageError(f"{path}: expected text<TAB>label on each line")
-    return pairs
-
-
-def small_model(texts):
-    """Returns a config and a tokenizer of the characters that occur."""
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    tokens = special + sorted({char for text in texts for char in text})
-    config = {
-        "vocab_size": len(tokens),
-        "hidden_size": 48,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "intermediate_size": 96,
-        "hidden_act": "gelu",
-        "max_position_embeddings": 64,
-    }
-    return config, Tokenizer({token: n for n, token in enumerate(tokens)})
+SIZES = {"hidden_size": 48, "intermediate_size": 96, "max_position_embeddings": 64}
 
 
 def language_model(args, config, num_labels):
@@ -101,7 +71,7 @@ def run(args):
     if args.config:
         config, tokenizer = args.config, Tokenizer(args.vocab, do_lower_case=True)
     else:
-        config, tokenizer = small_model(texts)
+        config, tokenizer = small_model(texts, **SIZES)
     keras.utils.set_random_seed(args.seed)
     model = language_model(args, config, len(labels))
     ids, _ = tokenizer.encode_batch(texts, maxlen=args.maxlen)
@@ -130,39 +100,14 @@ def run(args):
             print(write(model, tokenizer, number, rng))
 
 
-def parse_arguments():
-    """Returns the arguments of the command line, checked."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    add = parser.add_argument
-    add("--config", type=Path, help="config file of a checkpoint")
-    add("--checkpoint", type=Path, help="prefix of a checkpoint, or its folder")
-    add("--vocab", type=Path, help="its vocab.txt")
-    add("--data", type=Path, default=DATA, help="file with text<TAB>label on each line")
-    add("--maxlen", type=int, default=64, help="tokens per text, default %(default)s")
-    add("--epochs", type=int, default=30, help="default %(default)s")
-    add("--batch-size", type=int, default=16, help="default %(default)s")
-    add("--learning-rate", type=float, help="default 1e-4, or 5e-3 for random weights")
-    add("--seed", type=int, default=0, help="of weights and batches, default %(default)s")
-    add("--quick", action="store_true", help="eight epochs")
-    args = parser.parse_args()
-    if len({value is None for value in (args.config, args.checkpoint, args.vocab)}) > 1:
-        raise UsageError("--config, --checkpoint and --vocab belong together: give all or none")
-    args.epochs = 8 if args.quick else args.epochs
-    if args.learning_rate is None:
-        args.learning_rate = 1e-4 if args.config else 5e-3
-    if min(args.epochs, args.batch_size, args.maxlen - 2, args.learning_rate) <= 0:
-        raise UsageError("expected positive numbers, and --maxlen of at least 3")
-    return args
-
-
-def main():
-    """Runs the example; a mistake of the user gives one line and exit status 2."""
-    try:
-        run(parse_arguments())
-    except (UsageError, KerasbertError, OSError) as error:
-        print("conditional_language_model: error:", *str(error).split("\n"), file=sys.stderr)
-        sys.exit(2)
-
-
 if __name__ == "__main__":
-    main()
+    main(
+        "conditional_language_model",
+        run,
+        description=__doc__.split("\n")[0],
+        data=DATA,
+        maxlen=64,
+        epochs=30,
+        quick_epochs=8,
+        rates=(1e-4, 5e-3),
+    )

@@ -4,7 +4,7 @@ from numbers import Integral
 
 import keras
 
-from kerasbert.conventions import READERS
+from kerasbert.conventions import READERS, WITHOUT_SEGMENTS
 from kerasbert.errors import ConfigError, check_integer, did_you_mean
 from kerasbert.layers.masking import APPLICATIONS
 from kerasbert.models.albert import ALBERTUnshared
@@ -111,6 +111,35 @@ def check_application(architecture, application):
             f"it has no {lacking}.\n"
             f"Expected one of: {', '.join(architecture.applications)}."
         )
+
+
+def check_positions_and_segments(config, options, asked_for):
+    """Refuses options about positions and segments where the model has none to act on.
+
+    Args:
+        config: `ModelConfig` of the model.
+        options: its `BuildOptions`.
+        asked_for: keys of the configuration that came as keyword arguments.
+
+    Raises:
+        ConfigError: names the option and what the family lacks.
+    """
+    without_segments = config.family in WITHOUT_SEGMENTS
+    inputs = ("custom_position_ids", "with_mask_input") if config.family == "t5" else ()
+    wrong = {
+        "hierarchical_position": config.hierarchical_position and config.position_limit is None,
+        "shared_segment_embeddings": config.shared_segment_embeddings and without_segments,
+        "segment_vocab_size": without_segments and asked_for.get("type_vocab_size"),
+        **{key: getattr(options, key) for key in inputs},
+    }
+    for key, is_wrong in wrong.items():
+        if is_wrong:
+            lacking = "segments" if "segment" in key else "position table"
+            lacking = "such input" if key in inputs else lacking
+            raise ConfigError(
+                f"{key} was given for a model of the {config.family} family, which has no "
+                f"{lacking}.\nExpected it to be left out: it could not change anything."
+            )
 
 
 def check_keys_of_other_families(architecture, given):

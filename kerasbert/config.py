@@ -31,6 +31,7 @@ _SWITCHES = (
     "shared_segment_embeddings",
     "tie_word_embeddings",
     "scale_decoder_outputs",
+    "cross_position_bias",
 )
 
 # Share of the coarse position in bert4keras.
@@ -103,6 +104,8 @@ class ModelConfig:
         relative_attention_num_buckets, relative_attention_max_distance: of T5's position bias.
         tie_word_embeddings: whether T5's head is the token table.
         scale_decoder_outputs: whether T5's decoder is divided by the root of hidden_size.
+        cross_position_bias: whether T5's decoder also adds its position bias where it attends to
+            the encoder, as bert4keras' does.
         layout: name of the table of names, where checkpoints of the family have several.
 
     Raises:
@@ -151,6 +154,7 @@ class ModelConfig:
     tie_word_embeddings: bool = True
     scale_decoder_outputs: bool = False
     layout: str | None = None
+    cross_position_bias: bool = False
 
     def __post_init__(self):
         self._fill_in_sizes()
@@ -161,7 +165,7 @@ class ModelConfig:
         for key in (*_COUNTS, *self._from_zero):
             _check_limit(key, getattr(self, key), _LARGEST)
         for key in _SWITCHES:
-            _check_switch(key, getattr(self, key))
+            check_switch(key, getattr(self, key))
         depths = self.num_hidden_layers * self.inner_group_num
         _check_limit("num_hidden_layers * inner_group_num", depths, _MOST_DEPTHS)
         for key in _RATES:
@@ -302,7 +306,12 @@ class ModelConfig:
         return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
 
 
-def _check_switch(key, value):
+def check_switch(key, value):
+    """Refuses what is neither True nor False.
+
+    Raises:
+        ConfigError: names the key and the value.
+    """
     if not isinstance(value, bool):
         raise ConfigError(f"{key}={value!r}.\nExpected true or false.")
 

@@ -42,6 +42,16 @@ _REQUIRED = (
     "hidden_act",
 )
 
+# Keys that the architecture gives itself, which no user has to hear of.
+_OWN_KEYS = {
+    "embedding_order",
+    "forces_projection",
+    "layout",
+    "scale_decoder_outputs",
+    "stacks_built",
+    "tie_word_embeddings",
+}
+
 # Keys we do not act on, with the only values for which that is correct.
 _NEUTRAL_VALUES = {
     "position_embedding_type": (None, "absolute"),
@@ -134,7 +144,7 @@ def fields_of(values, family, source):
     """
     values = resolve_aliases(values)
     defaults = family_defaults(family)
-    found = listing(sorted(map(str, values.keys() - {"embedding_order", "forces_projection"})))
+    found = listing(sorted(map(str, values.keys() - _OWN_KEYS)))
     missing = [key for key in _REQUIRED if values.get(key, defaults.get(key)) is None]
     if missing:
         raise ConfigError(
@@ -192,6 +202,12 @@ def _refuse_unsupported(values, family, source):
             f"{source} says model_type={model_type!r}, but model= asks for the {family} family.\n"
             f"Expected a configuration of the {family} family.\n"
             f"Pass another model=, or the config file that belongs to the checkpoint."
+        )
+    if family != "nezha" and values.get("use_relative_position") is True:
+        raise ConfigError(
+            f"{source} says use_relative_position=true, but model= asks for the {family} family.\n"
+            "Expected a configuration without it: only NEZHA has such positions.\n"
+            "Pass model='nezha', or the config file that belongs to the checkpoint."
         )
     for key, neutral in _NEUTRAL_VALUES.items():
         if key in values and values[key] not in neutral:

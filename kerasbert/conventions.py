@@ -26,6 +26,7 @@ _EPSILONS = {
 READERS = {
     "tie_word_embeddings": ("t5",),
     "scale_decoder_outputs": ("t5",),
+    "cross_position_bias": ("t5",),
     "num_decoder_layers": ("t5",),
     "relative_attention_num_buckets": ("t5",),
     "relative_attention_max_distance": ("t5",),

@@ -3,6 +3,7 @@
 import contextlib
 import warnings
 
+from kerasbert.config import check_switch
 from kerasbert.config_file import read_config
 from kerasbert.folders import locate
 from kerasbert.layers.composite import no_initial_values
@@ -115,12 +116,12 @@ def build_transformer_model(
     config = either("config", config, config_path)
     checkpoint = either("checkpoint", checkpoint, checkpoint_path)
     check_names(options)
-    given = config
-    config, checkpoint = locate(config, checkpoint)
-    beside = (f"The config beside it was taken: {config}.",) if config and given is None else ()
-
+    check_switch("return_keras_model", return_keras_model)
+    found, checkpoint = locate(config, checkpoint)
+    beside = (f"The config beside it was taken: {found}.",) if found and config is None else ()
+    config = found
     values, source = read_config(config)
-    checkpoint = checkpoint if checkpoint is None else open_checkpoint(checkpoint)
+    checkpoint = None if checkpoint is None else open_checkpoint(checkpoint)
     architecture, chosen = find_architecture(model, values, checkpoint, options)
     match = checkpoint and _match(checkpoint, architecture)
     if checkpoint and config is None:
@@ -164,7 +165,7 @@ def _initial_values(architecture, checkpoint, load):
 
 
 def _match(checkpoint, architecture):
-    match = detect(checkpoint, architecture.family, architecture.dialects)
+    match = detect(checkpoint, architecture.family, architecture.dialects or ())
     complaints.check_family(architecture.family, match, checkpoint.source)
     return match
 

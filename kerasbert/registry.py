@@ -49,6 +49,9 @@ MODELS = {
     "t5.1.1": T5V11,
     "t5.1.1_encoder": T5V11Encoder,
     "t5.1.1_decoder": T5V11Decoder,
+    "mt5": MT5,
+    "mt5_encoder": MT5Encoder,
+    "mt5_decoder": MT5Decoder,
     "mt5.1.1": MT5,
     "mt5.1.1_encoder": MT5Encoder,
     "mt5.1.1_decoder": MT5Decoder,
@@ -95,6 +98,8 @@ def find_architecture(model, values, checkpoint=None, options=()):
         name = family
         if checkpoint is not None and _is_unshared_albert(family, values, checkpoint, options):
             name = "albert_unshared"
+        elif checkpoint is not None and family == "t5":
+            name = _part_of_t5(checkpoint)
         return _OF_FAMILY[name], f"model={name!r} was chosen {reason}"
     if not isinstance(model, str) or model not in MODELS:
         raise ConfigError(
@@ -230,6 +235,12 @@ def _is_unshared_albert(family, values, checkpoint, options):
     """Whether the file has a block for every layer, of which only its names tell."""
     told = {"unshare", "unshare_layers"} & ({*values} | {*options})
     return family == "albert" and not told and detect(checkpoint, family).dialect.is_unshared
+
+
+def _part_of_t5(checkpoint):
+    """The whole model, or the only part that a file holds."""
+    stacks = set(detect(checkpoint, "t5").stacks.values())
+    return f"t5_{stacks.pop()}" if len(stacks) == 1 else "t5"
 
 
 def _confirmed(told, families, checkpoint):

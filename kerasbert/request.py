@@ -10,6 +10,7 @@ from kerasbert.arguments import (
     check_dtype,
     check_keys_of_other_families,
     check_length,
+    check_positions_and_segments,
     check_unsharing,
 )
 from kerasbert.config import ModelConfig, check_real
@@ -59,7 +60,6 @@ _KINDS = {
     "with_mask_input": bool,
     "hidden_states": bool,
     "custom_position_ids": bool,
-    "cross_position_bias": bool,
     "prefix": str,
 }
 
@@ -208,6 +208,9 @@ class Request:
             "classifier_dropout", options.classifier_dropout, low=0.0, high=1.0, low_allowed=True
         )
         check_length(options.sequence_length, config)
+        check_positions_and_segments(
+            config, options, {key: self.config.get(key) for key in self.asked_for}
+        )
         check_dtype(options.dtype)
         return options
 

@@ -303,3 +303,21 @@ def test_options_are_saved_unshared_and_looked_into(model, tmp_path):
 def test_refusals(options, facts):
     with refused(ConfigError, *facts):
         build_transformer_model(zoo_config("bert"), **options)
+
+
+def test_what_no_model_can_mean():
+    config = tiny_config("google_bert")
+    with refused(ConfigError, "use_relative_position", "roformer", "nezha"):
+        build_transformer_model({**config, "use_relative_position": True}, model="roformer")
+    with refused(ConfigError, "hierarchical_position", "nezha"):
+        build_transformer_model(config, model="nezha", hierarchical_position=True)
+    with refused(ConfigError, "segment_vocab_size", "gpt2"):
+        build_transformer_model(config, model="gpt2", segment_vocab_size=2)
+    with refused(ConfigError, "additional_input_layers='x'", "keras.Input"):
+        build_transformer_model(config, model="bert", additional_input_layers="x")
+    for value in ("no", None):
+        with refused(ConfigError, f"return_keras_model={value!r}"):
+            build_transformer_model(config, model="bert", return_keras_model=value)
+    lender = build_transformer_model(config, model="bert", return_keras_model=False)
+    with pytest.warns(UserWarning, match="Transformer-0-MultiHeadSelfAttention"):
+        build_transformer_model(config, model="albert", layers=lender.layers, prefix="b-")

@@ -94,6 +94,13 @@ class MultiHeadAttention(CompositeLayer):
 
     def build(self, input_shape):
         """Makes and builds the sub-layers for a list of shapes; the first three count."""
+        nested = [shape for shape in input_shape if isinstance(shape, list | tuple)]
+        if len(nested) != len(input_shape) or len(nested) < 3:
+            raise ConfigError(
+                f"{self.name}: inputs of the shape {input_shape}.\n"
+                "Expected a list of queries, keys and values, such as [x, x, x].\n"
+                "Self-attention with its residual connection is SelfAttention."
+            )
         self.build_dense(*input_shape[:3])
         self.freeze_sublayers()
 

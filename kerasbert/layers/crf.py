@@ -69,6 +69,7 @@ class ConditionalRandomField(LabelLayer):
     @property
     def trans(self):
         """The transitions, float32 (K, K): from the label in the row to that in the column."""
+        self.check_built()
         return self.used(self._trans)
 
     def log_likelihood(self, scores, labels, mask=None):

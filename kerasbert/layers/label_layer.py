@@ -58,6 +58,19 @@ class LabelLayer(keras.layers.Layer):
             name=name,
         )
 
+    def check_built(self):
+        """Refuses to go on before the layer has transitions.
+
+        Raises:
+            ConfigError: if the layer was not called yet.
+        """
+        if not self.built:
+            raise ConfigError(
+                f"{self.name} has no transitions yet.\n"
+                "Expected a layer that was called, on scores (B, L, K).\n"
+                "Put it into a model first."
+            )
+
     def used(self, weight):
         """Returns the transitions that a stored weight means, in float32."""
         return self.lr_multiplier * ops.cast(weight, "float32")
@@ -180,7 +193,21 @@ class LabelLoss(keras.losses.Loss):
 
     def call(self, y_true, y_pred):
         """Returns the loss (B,) of each sequence."""
+        self._check_labels(tuple(y_true.shape), tuple(y_pred.shape))
         return self.layer.sequence_loss(y_pred, sparse(y_true, self.labels))
+
+    def _check_labels(self, labels, scores):
+        """Refuses labels of a shape that the form of this loss does not have."""
+        dense = len(labels) == 3 and labels[-1] == scores[-1] != 1
+        fits = dense if self.labels == "dense" else not dense
+        lengths = {labels[1] if len(labels) > 1 else None, scores[1]} - {None}
+        if not fits or len(lengths) > 1:
+            wanted = "(B, L, K)" if self.labels == "dense" else "(B, L)"
+            raise ConfigError(
+                f"{self.name}: labels of shape {labels} for scores of shape {scores}.\n"
+                f"Expected labels {wanted}, L as in the scores.\n"
+                "sparse_loss is for label numbers, dense_loss for one-hot labels."
+            )
 
     def get_config(self):
         """Returns the arguments that rebuild this loss beside its layer."""

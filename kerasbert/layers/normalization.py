@@ -18,7 +18,7 @@ class LayerNormalization(ConditionalLayer, keras.layers.LayerNormalization):
         unit_variance: whether to divide by the root of the mean square.
         epsilon: added to the mean square; default `keras.config.epsilon()`, as in bert4keras.
         scale: whether there is a `gamma`.
-        offset: whether there is a `beta`.
+        offset: whether there is a `beta`; Keras' name for it, `center`, will do too.
         **kwargs: arguments of `ConditionalLayer`.
 
     Call arguments:
@@ -43,6 +43,7 @@ class LayerNormalization(ConditionalLayer, keras.layers.LayerNormalization):
         self, zero_mean=True, unit_variance=True, epsilon=None, scale=True, offset=True, **kwargs
     ):
         epsilon = keras.config.epsilon() if epsilon is None else epsilon
+        offset = kwargs.pop("center", offset)  # Keras' name, and that of older bert4keras
         super().__init__(epsilon=epsilon, scale=scale, center=offset, **kwargs)
         self.zero_mean = zero_mean
         self.unit_variance = unit_variance

@@ -86,7 +86,7 @@ class Encoder(Embeddings, Heads, Checkpoints, Parts):
             outputs = [*outputs, self.hidden_states]
         self.outputs = outputs
         self.set_label(self.layers["Attention-Mask"])
-        self.model = self.make_model(self.inputs, outputs)
+        self.model = self.make_model(self.inputs, outputs, self.options.name)
 
     # --- steps, in the order in which they are taken ---
 

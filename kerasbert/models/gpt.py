@@ -34,7 +34,7 @@ class GPT(Encoder):
                 f"embedding_size={self.config.embedding_size} differs from "
                 f"hidden_size={self.config.hidden_size}.\n"
                 f"Expected equal sizes: the {self.family} family has no projection between them.\n"
-                "Leave embedding_size out."
+                f"Pass embedding_size={self.config.hidden_size}, or leave it out everywhere."
             )
         return super().embed(tokens, segments, padding)
 

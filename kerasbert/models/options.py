@@ -35,7 +35,6 @@ class BuildOptions:
     plain_classifier: bool = False
     with_lm: object = True
     final_activation: object = "softmax"
-    cross_position_bias: bool = False
     application: str = "encoder"
     custom_position_ids: bool = False
     layer_norm_cond: object = None
@@ -111,6 +110,13 @@ def check_condition(options):
         raise ConfigError(
             f"layer_norm_cond={condition!r}.\n"
             "Expected a symbolic tensor (B, C) or (B, L, C), such as keras.Input((C,))."
+        )
+    given = options.additional_input_layers
+    given = given if isinstance(given, list | tuple) else [] if given is None else [given]
+    if not all(isinstance(tensor, keras.KerasTensor) for tensor in given):
+        raise ConfigError(
+            f"additional_input_layers={options.additional_input_layers!r}.\n"
+            "Expected a keras.Input, or a list of them."
         )
     if not isinstance(options.layers, dict | None):
         raise ConfigError(

@@ -1,8 +1,10 @@
 """How the builders of all models make and name layers, inputs and models."""
 
+import warnings
+
 import keras
 
-from kerasbert.errors import ConfigError
+from kerasbert.errors import ConfigError, listing
 from kerasbert.layers import LayerNormalization
 from kerasbert.layers.composite import truncated_normal
 from kerasbert.models.borrowing import check_borrowed
@@ -44,6 +46,7 @@ class Parts:
             "prefix": self.options.prefix,
             "borrowed": self._borrowed,
         }
+        self.warn_of_idle_layers()
         makers = [state._keras_history.operation.name for state in self.hidden_states]
         stack = next(iter(self.config.stacks.values()))
         usual = stack.names(list(stack.layers)[-1])
@@ -53,6 +56,17 @@ class Parts:
         if self.dialects:
             mask_layer.label["dialects"] = [dialect.name for dialect in self.dialects]
             mask_layer.dialects = tuple(self.dialects)
+
+    def warn_of_idle_layers(self):
+        """Warns of blocks among `options.layers` that this model has no use for."""
+        taken = {*self._borrowed, *map(self.full_name, self._borrowed)}
+        idle = [n for n in self.options.layers or () if "Transformer" in n and n not in taken]
+        if idle:
+            warnings.warn(
+                f"layers= has blocks that this model does not take, as its own have other names: "
+                f"{listing(idle)}. Are they of another model=?",
+                stacklevel=2,
+            )
 
     def full_name(self, name):
         """Returns the name a layer has in the model."""
@@ -66,7 +80,8 @@ class Parts:
         if name not in self.layers:
             given = self.options.layers or {}
             borrowed = given.get(name, given.get(self.full_name(name)))
-            if borrowed is None:
+            # What has no weights is not shared: its settings are this model's own affair.
+            if borrowed is None or (borrowed.built and not borrowed.weights):
                 return self.new_layer(cls, name, **arguments)
             check_borrowed(borrowed, cls, name, arguments)
             self.layers[name] = borrowed
@@ -139,12 +154,12 @@ class Parts:
             return []
         return list(given) if isinstance(given, list | tuple) else [given]
 
-    def make_model(self, inputs, outputs):
+    def make_model(self, inputs, outputs, name):
         """Returns the Keras model between two lists of symbolic tensors."""
         # A single input is not wrapped, so that model(ids) is as right as model([ids]).
         ends = [ends[0] if len(ends) == 1 else ends for ends in (inputs, outputs)]
         try:
-            model = keras.Model(*ends, name=self.options.name)
+            model = keras.Model(*ends, name=name)
         except ValueError as error:
             if self.options.layer_norm_cond is None:
                 raise

@@ -49,7 +49,7 @@ class T5(Encoder):
         inputs, outputs, context, padding = [], [], None, None
         if "encoder" in stacks:
             tokens, padding, self.hidden_states, context = self.encode()
-            self.encoder = keras.Model(tokens, context, name=self._name_of("Encoder"))
+            self.encoder = self._part("Encoder", [tokens], context)
             inputs, outputs = [tokens], [context]
             mask_layer = self.layers["Encoder-Attention-Mask"]
             states = [self.hidden_states]
@@ -60,7 +60,7 @@ class T5(Encoder):
                 states = [*states, self.hidden_states]
                 inputs, outputs = [*inputs, tokens], [output]
             alone, own_states, output = self.decode(given, self.context_padding(given))
-            self.decoder = keras.Model([given, alone], output, name=self._name_of("Decoder"))
+            self.decoder = self._part("Decoder", [given, alone], output)
             if "encoder" not in stacks:
                 self.hidden_states, states = own_states, [own_states]
                 inputs, outputs = [given, alone], [output]
@@ -70,7 +70,7 @@ class T5(Encoder):
         self.inputs = [*inputs, *self.additional_inputs()]
         self.outputs = outputs
         self.set_label(mask_layer)
-        self.model = self.make_model(self.inputs, outputs)
+        self.model = self.make_model(self.inputs, outputs, self.options.name)
 
     # --- steps, in the order in which they are taken ---
 
@@ -115,7 +115,7 @@ class T5(Encoder):
             "context": context,
             "attention_mask": self._mask("Context", "encoder", context_padding),
         }
-        if self.options.cross_position_bias:
+        if self.config.cross_position_bias:
             cross.update(position_bias=positions(hidden, context), p_bias="t5_relative")
         states = self.run("decoder", hidden, arguments, cross)
         output = self.normalize("Decoder-Output-Norm", states[-1])
@@ -175,8 +175,10 @@ class T5(Encoder):
             embeddings_initializer=self.initializer,
         )
 
-    def _name_of(self, part):
-        return f"{self.options.name}_{part}" if self.options.name else part
+    def _part(self, part, inputs, output):
+        """Returns a model of the encoder or the decoder alone."""
+        name = f"{self.options.name}_{part}" if self.options.name else part
+        return self.make_model([*inputs, *self.additional_inputs()], [output], name)
 
     def _check_sizes(self):
         if self.config.embedding_size != self.config.hidden_size:
@@ -184,7 +186,14 @@ class T5(Encoder):
                 f"embedding_size={self.config.embedding_size} differs from "
                 f"hidden_size={self.config.hidden_size}.\n"
                 "Expected equal sizes: T5 has no projection between them.\n"
-                "Leave embedding_size out."
+                f"Pass embedding_size={self.config.hidden_size}, or leave it out everywhere."
+            )
+        if self.config.attention_key_size != self.config.attention_head_size:
+            raise ConfigError(
+                f"attention_key_size={self.config.attention_key_size} differs from "
+                f"attention_head_size={self.config.attention_head_size}.\n"
+                "Expected equal sizes: T5 has one for queries, keys and values.\n"
+                "Leave attention_key_size out."
             )
 
 

@@ -244,3 +244,19 @@ def advice_on(keys, is_too_small):
     if keys == ["num_hidden_layers"] and is_too_small:
         return f"{advice}, or num_hidden_layers= as a keyword to use fewer layers on purpose."
     return f"{advice}."
+
+
+# Their attention reads positions off the single numbers of a head, which resizing repeats.
+_POSITIONS_IN_HEADS = ("nezha", "roformer", "roformer_v2", "gau_alpha")
+
+
+def check_resizable(loader):
+    """Refuses to resize models that would compute something else afterwards."""
+    family = loader.view.config.family
+    if family in _POSITIONS_IN_HEADS:
+        raise WeightMismatchError(
+            f"autoresize_weights=True, but models of the {family} family cannot be resized: "
+            f"{listing(loader.report.resized)} would change their meaning.\n"
+            "Expected the widths of the checkpoint: each number of a head has a position vector "
+            "of its own.\nPass the config file that belongs to the checkpoint."
+        )

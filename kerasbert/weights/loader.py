@@ -192,6 +192,8 @@ class Loader:
                 self.report.resized[edge.path] = (found, shape)
             else:
                 wrong.append(edge)
+        if self.report.resized:
+            complaints.check_resizable(self)
         if wrong and not self.ignore_invalid:
             complaints.misshapen(self, wrong)
         self.report.misshapen = sorted({edge.path for edge in wrong})

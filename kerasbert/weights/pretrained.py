@@ -192,6 +192,7 @@ def _refuse_other_architectures(model, config, dialect):
         ("ln_type", config.ln_type, dialect.ln_types),
         ("embedding_order", config.embedding_order, (dialect.embedding_order,)),
         ("residual_attention_scores", config.residual_attention_scores, (False,)),
+        ("cross_position_bias", config.cross_position_bias, (False,)),
         ("shared_segment_embeddings", config.shared_segment_embeddings, (False,)),
         ("attention_head_size", config.attention_head_size, (head_size,)),
         ("attention_key_size", config.attention_key_size, (head_size,)),

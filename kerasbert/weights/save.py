@@ -35,6 +35,7 @@ _T5_KEYS = (
     "relative_attention_max_distance",
     "tie_word_embeddings",
     "scale_decoder_outputs",
+    "cross_position_bias",
 )
 
 ORIGINAL_FAMILIES = tuple(_DIALECTS)

@@ -5,7 +5,14 @@ import pytest
 
 from harness import refused
 from kerasbert.errors import ConfigError
-from kerasbert.layers import Embedding, PositionEmbedding, ResidualFeedForward, SelfAttention
+from kerasbert.layers import (
+    ConditionalRandomField,
+    Embedding,
+    MultiHeadAttention,
+    PositionEmbedding,
+    ResidualFeedForward,
+    SelfAttention,
+)
 
 H, INNER = 32, 64
 
@@ -54,3 +61,23 @@ def test_more_positions_than_the_table_has():
 def test_wrong_number_of_positions(rows):
     with pytest.raises(ValueError, match=str(rows)):
         PositionEmbedding(rows).build((None, None, H))
+
+
+def test_inputs_that_are_no_list():
+    x = np.zeros((2, 3, 8), "float32")
+    for inputs in (x, [x, x]):
+        with refused(ConfigError, "queries, keys and values"):
+            MultiHeadAttention(2, 4)(inputs)
+
+
+@pytest.mark.parametrize(
+    ("form", "shape"),
+    [("sparse", (2, 4)), ("sparse", (2, 5, 3)), ("dense", (2, 5)), ("dense", (2, 5, 4))],
+)
+def test_labels_of_another_form(form, shape):
+    crf = ConditionalRandomField()
+    with refused(ConfigError, "no transitions yet"):
+        crf.decode(np.zeros((2, 5, 3), "float32"))
+    scores = crf(np.zeros((2, 5, 3), "float32"))
+    with refused(ConfigError, shape, "sparse_loss", "dense_loss"):
+        getattr(crf, f"{form}_loss")(np.zeros(shape, "int32"), scores)

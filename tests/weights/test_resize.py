@@ -317,3 +317,12 @@ def test_fewer_layers_are_still_to_be_asked_for():
         silent(build)
     _, build = gaps(num_hidden_layers=1)
     assert len(model_report(silent(build)).skipped_layers) == 16
+
+
+@pytest.mark.parametrize("family", ["nezha", "roformer"])
+def test_positions_inside_heads_are_not_resized(family):
+    small = tiny_config("google_bert")
+    arrays = {k: v for k, v in make_arrays("google_bert", small, 1).items() if "position" not in k}
+    wide = {**small, "hidden_size": 2 * small["hidden_size"]}
+    with refused(WeightMismatchError, "autoresize_weights", family, "position"):
+        build_transformer_model(wide, arrays, model=family, autoresize_weights=True, verbose=0)

@@ -300,3 +300,53 @@ def test_files_that_do_not_fit(layout):
     gate = {**config, "hidden_act": "relu" if layout != "t5.1.0" else ["gelu", "linear"]}
     with refused(WeightMismatchError, "DenseReluDense/wi"):
         build(gate, arrays, layout)
+
+
+@each
+def test_a_part_is_recognised_from_its_file(layout, tmp_path):
+    config, arrays = sample(layout)
+    for part in ("encoder", "decoder"):
+        model = build(config, arrays, f"{layout}_{part}")
+        paths = save_weights_as_checkpoint(model, tmp_path / f"{part}.ckpt", verbose=0)
+        again = build(paths["config"], paths["checkpoint"])
+        assert [x.name for x in again.inputs] == [x.name for x in model.inputs]
+
+
+def test_the_bias_of_bert4keras_is_part_of_the_config(tmp_path):
+    config, arrays = sample("mt5.1.1")
+    model = build(config, arrays, cross_position_bias=True)
+    paths = save_weights_as_checkpoint(model, tmp_path / "model.ckpt", verbose=0)
+    again = build(paths["config"], paths["checkpoint"])
+    np.testing.assert_array_equal(to_numpy(again(BATCH)), to_numpy(model(BATCH)))
+    assert np.abs(to_numpy(build(config, arrays)(BATCH)) - to_numpy(model(BATCH))).max() > 1e-4
+
+
+@pytest.mark.parametrize("name", ["t5", "mt5.1.1", "t5_encoder", "t5_decoder"])
+def test_conditional_norms(name, tmp_path):
+    condition = keras.Input((3,))
+    more = {"layer_norm_cond": condition, "additional_input_layers": condition}
+    model = build(zoo_config("t5.1.0"), model=name, **more)
+    lengths = {"Input-Context": (2, 4, 24)}
+    batch = [np.ones(lengths.get(x.name, (2, 4)), x.dtype) for x in model.inputs[:-1]]
+    plain, other = (to_numpy(model([*batch, np.full((2, 3), n, "float32")])) for n in (0, 9))
+    np.testing.assert_array_equal(plain, other)
+    assert sum("gamma_dense" in weight.path for weight in model.weights) > 4
+    model.save(tmp_path / "model.keras")
+    assert len(keras.models.load_model(tmp_path / "model.keras").weights) == len(model.weights)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"attention_key_size": 3},
+        {"custom_position_ids": True},
+        {"with_mask_input": True},
+        {"hierarchical_position": True},
+        {"shared_segment_embeddings": True},
+        {"segment_vocab_size": 2},
+    ],
+    ids=str,
+)
+def test_options_that_t5_has_no_use_for(options):
+    with refused(ConfigError, *options):
+        build(zoo_config("t5.1.1"), model="t5.1.1", **options)
