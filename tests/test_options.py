@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fixtures import tiny_config
 from harness import refused, silent, to_numpy
 from kerasbert import build_transformer_model, hidden_state, model_report, unshare
 from kerasbert.errors import ConfigError
