@@ -322,3 +322,18 @@ def test_what_no_model_can_mean():
     lender = build_transformer_model(config, model="bert", return_keras_model=False)
     with pytest.warns(UserWarning, match="Transformer-0-MultiHeadSelfAttention"):
         build_transformer_model(config, model="albert", layers=lender.layers, prefix="b-")
+
+
+def test_512_positions_serve_2048():
+    config = {**tiny_config("google_bert"), "max_position_embeddings": 512, "num_hidden_layers": 1}
+    model = build_transformer_model(config, model="bert", hierarchical_position=True, verbose=0)
+    table = to_numpy(model.get_layer("Embedding-Position").embeddings).astype("float64")
+    fine = (table - 0.4 * table[0]) / 0.6
+    positions = np.arange(2048)
+    expected = 0.4 * fine[positions // 512] + 0.6 * fine[positions % 512]
+    zeros = np.zeros((1, 2048, table.shape[1]), "float32")
+    found = to_numpy(model.get_layer("Embedding-Position")(zeros))[0]
+    np.testing.assert_allclose(found, expected, **CLOSE)
+    np.testing.assert_allclose(found[:512], table, **CLOSE)
+    ids = np.random.default_rng(0).integers(1, config["vocab_size"], (1, 2048)).astype("int32")
+    assert model([ids, np.zeros_like(ids)]).shape == (1, 2048, config["hidden_size"])

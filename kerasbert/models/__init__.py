@@ -9,6 +9,17 @@ from kerasbert.models.gpt import GPT, GPT2, GPT2ML
 from kerasbert.models.nezha import NEZHA
 from kerasbert.models.roberta import DistilBERT, RoBERTa
 from kerasbert.models.roformer import RoFormer, RoFormerV2
+from kerasbert.models.t5 import (
+    MT5,
+    T5,
+    T5V11,
+    MT5Decoder,
+    MT5Encoder,
+    T5Decoder,
+    T5Encoder,
+    T5V11Decoder,
+    T5V11Encoder,
+)
 from kerasbert.models.view import hidden_state
 
 __all__ = [
@@ -18,15 +29,24 @@ __all__ = [
     "GPT",
     "GPT2",
     "GPT2ML",
+    "MT5",
     "NEZHA",
+    "T5",
+    "T5V11",
     "ALBERTUnshared",
     "DistilBERT",
     "ELECTRAGenerator",
     "Encoder",
     "GAUAlpha",
+    "MT5Decoder",
+    "MT5Encoder",
     "RoBERTa",
     "RoFormer",
     "RoFormerV2",
+    "T5Decoder",
+    "T5Encoder",
+    "T5V11Decoder",
+    "T5V11Encoder",
     "build_transformer_model",
     "hidden_state",
 ]
