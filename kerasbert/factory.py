@@ -63,8 +63,8 @@ def build_transformer_model(
             with_mlm: adds masked-LM probabilities (B, L, V); True for softmax, or an activation.
             with_discriminator: adds ELECTRA's probabilities (B, L) that a token was replaced;
                 True for sigmoid, or an activation.
-            with_lm: whether a GPT gives the probabilities (B, L, V) of the next token, default
-                True; an activation such as "linear", or False for the last hidden state.
+            with_lm: whether a GPT or T5 gives the probabilities (B, L, V) of the next token;
+                default True; an activation such as "linear", or False for the hidden state.
             final_activation: what True means there, default "softmax".
             with_classifier: adds a fine-tuned head: True or "sequence" (B, C), "token"
                 (B, L, C), or "span" (start and end, each (B, L)).

@@ -78,7 +78,7 @@ def test_without_files(tmp_path):
 def test_with_the_users_files(efficient, example, files, monkeypatch, capsys):
     options = [*command_line(files), *(["--efficient"] * efficient)]
     # From a random encoder, and on texts it has seen: enough to learn them by heart.
-    options += ["--learning-rate", "0.01", "--epochs", "40", "--batch-size", "4"]
+    options += ["--learning-rate", "0.005", "--epochs", "100", "--batch-size", "4"]
     monkeypatch.setattr(sys, "argv", [SCRIPT.name, *options])
     example.main()
     output = capsys.readouterr().out
