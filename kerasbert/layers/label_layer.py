@@ -193,7 +193,9 @@ class LabelLoss(keras.losses.Loss):
 
     def call(self, y_true, y_pred):
         """Returns the loss (B,) of each sequence."""
-        self._check_labels(tuple(y_true.shape), tuple(y_pred.shape))
+        if all(getattr(y.shape, "rank", 0) is not None for y in (y_true, y_pred)):
+            # TensorFlow may know of no axes inside a compiled step.
+            self._check_labels(tuple(y_true.shape), tuple(y_pred.shape))
         return self.layer.sequence_loss(y_pred, sparse(y_true, self.labels))
 
     def _check_labels(self, labels, scores):
