@@ -56,14 +56,22 @@ class CompositeLayer(keras.layers.Layer):
         ]
         return {"sublayer_dtypes": dtypes, "frozen_sublayers": frozen}
 
-    def built_dense(self, name, units, input_shape, **arguments):
-        """Returns a new dense sub-layer with `self.kernel_initializer`, built for a shape."""
-        initializer = self.kernel_initializer
+    def built_dense(self, name, units, input_shape, kernel_initializer=None, **arguments):
+        """Returns a new dense sub-layer, built for a shape.
+
+        Its kernel starts as `self.kernel_initializer` says, unless there is another.
+        """
+        initializer = kernel_initializer or self.kernel_initializer
         # One initializer gives the same numbers twice, so each kernel needs one of its own.
         if isinstance(initializer, keras.initializers.Initializer):
             initializer = initializer.clone()
-        arguments = {"kernel_initializer": initializer, **arguments}
-        layer = keras.layers.Dense(units, name=name, dtype=self.sublayer_dtype(name), **arguments)
+        layer = keras.layers.Dense(
+            units,
+            kernel_initializer=initializer,
+            name=name,
+            dtype=self.sublayer_dtype(name),
+            **arguments,
+        )
         layer.build(input_shape)
         return layer
 

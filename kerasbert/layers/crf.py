@@ -6,7 +6,7 @@ Shapes: B batch, L length, K labels.
 import keras
 from keras import ops
 
-from kerasbert.layers.chains import ViterbiStep, best_path, log_partition, path_score, tokens_of
+from kerasbert.layers.chains import ViterbiStep, log_partition, path_score
 from kerasbert.layers.label_layer import LabelLayer, labels_and_tokens
 
 
@@ -69,8 +69,7 @@ class ConditionalRandomField(LabelLayer):
     @property
     def trans(self):
         """The transitions, float32 (K, K): from the label in the row to that in the column."""
-        self.check_built()
-        return self.used(self._trans)
+        return self.used("_trans")
 
     def log_likelihood(self, scores, labels, mask=None):
         """Tells how likely given labels are.
@@ -92,23 +91,12 @@ class ConditionalRandomField(LabelLayer):
         """Returns the negative log-likelihood (B,) of each sequence; see `log_likelihood`."""
         return -self.log_likelihood(scores, labels)
 
-    def decode(self, scores, mask=None):
-        """Finds the most likely label sequences, by the Viterbi algorithm.
-
-        Args:
-            scores: float tensor (B, L, K), from this layer or unmarked.
-            mask: tensor (B, L), zero at padding, in addition to what is marked in `scores`.
-
-        Returns:
-            Int32 tensor (B, L) of labels. Padding gets 0, which is also a label: use the
-            mask, or the length of the text, to tell them apart.
-        """
-        scores, real = tokens_of(scores, mask)
+    def viterbi_step(self):
+        """Returns what the transitions and a token add to the score of a label sequence."""
         trans = self.trans
-        step = ViterbiStep(
+        return ViterbiStep(
             trans.shape[0],
             first=lambda here: here,
             pair=lambda before, here: trans + ops.expand_dims(here, 1),
             last=ops.zeros_like,
         )
-        return best_path(step, scores, real)

@@ -78,21 +78,9 @@ class GlobalPointer(CompositeLayer):
 
     def build(self, input_shape):
         """Makes and builds the dense layer (H, 2 N D)."""
-        self.dense = self._built_dense("dense", 2 * self.heads * self.head_size, input_shape)
+        width = 2 * self.heads * self.head_size
+        self.dense = self.built_dense("dense", width, input_shape, use_bias=self.use_bias)
         self.freeze_sublayers()
-
-    def _built_dense(self, name, units, input_shape):
-        # Each kernel gets an initializer of its own: one gives the same numbers twice.
-        written = keras.initializers.serialize(self.kernel_initializer)
-        layer = keras.layers.Dense(
-            units,
-            use_bias=self.use_bias,
-            kernel_initializer=keras.initializers.get(written),
-            name=name,
-            dtype=self.sublayer_dtype(name),
-        )
-        layer.build(input_shape)
-        return layer
 
     def call(self, inputs, mask=None):
         """Returns the scores of all spans; see the class for shapes."""
@@ -184,8 +172,9 @@ class EfficientGlobalPointer(GlobalPointer):
     def build(self, input_shape):
         """Makes and builds the dense layers (H, 2 D) and (2 D, 2 N)."""
         inner_shape = (*input_shape[:-1], 2 * self.head_size)
-        self.p_dense = self._built_dense("p_dense", 2 * self.head_size, input_shape)
-        self.q_dense = self._built_dense("q_dense", 2 * self.heads, inner_shape)
+        bias = {"use_bias": self.use_bias}
+        self.p_dense = self.built_dense("p_dense", 2 * self.head_size, input_shape, **bias)
+        self.q_dense = self.built_dense("q_dense", 2 * self.heads, inner_shape, **bias)
         self.freeze_sublayers()
 
     def call(self, inputs, mask=None):

@@ -13,7 +13,7 @@ import keras
 from keras import ops
 
 from kerasbert.errors import ConfigError
-from kerasbert.layers.chains import mark_padding, tokens_of
+from kerasbert.layers.chains import best_path, mark_padding, tokens_of
 
 
 class _Restored(threading.local):
@@ -29,7 +29,8 @@ _RESTORED = _Restored()
 class LabelLayer(keras.layers.Layer):
     """Base of the layers that score label sequences: marks padding, gives losses and metrics.
 
-    Subclasses give the loss (B,) of each sequence: `sequence_loss(scores, labels)`.
+    Subclasses give the loss (B,) of each sequence, `sequence_loss(scores, labels)`, and what
+    `decode` looks for the best path with, `viterbi_step()`, a `ViterbiStep`.
 
     Args:
         lr_multiplier: how many times faster the transitions learn than the other weights.
@@ -58,8 +59,8 @@ class LabelLayer(keras.layers.Layer):
             name=name,
         )
 
-    def check_built(self):
-        """Refuses to go on before the layer has transitions.
+    def used(self, attribute):
+        """Returns the transitions that the weight of an attribute means, in float32.
 
         Raises:
             ConfigError: if the layer was not called yet.
@@ -70,10 +71,21 @@ class LabelLayer(keras.layers.Layer):
                 "Expected a layer that was called, on scores (B, L, K).\n"
                 "Put it into a model first."
             )
+        return self.lr_multiplier * ops.cast(getattr(self, attribute), "float32")
 
-    def used(self, weight):
-        """Returns the transitions that a stored weight means, in float32."""
-        return self.lr_multiplier * ops.cast(weight, "float32")
+    def decode(self, scores, mask=None):
+        """Finds the label sequences of the highest `log_likelihood`, by the Viterbi algorithm.
+
+        Args:
+            scores: float tensor (B, L, K), from this layer or unmarked.
+            mask: tensor (B, L), zero at padding, in addition to what is marked in `scores`.
+
+        Returns:
+            Int32 tensor (B, L) of labels. Padding gets 0, which is also a label: use the
+            mask, or the length of the text, to tell them apart.
+        """
+        scores, real = tokens_of(scores, mask)
+        return best_path(self.viterbi_step(), scores, real)
 
     def call(self, inputs, mask=None):
         """Returns the scores, marked where there is no token."""

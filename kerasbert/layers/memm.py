@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from kerasbert.errors import check_integer
-from kerasbert.layers.chains import ViterbiStep, best_path, label_before, pick, rows, tokens_of
+from kerasbert.layers.chains import ViterbiStep, label_before, pick, rows
 from kerasbert.layers.label_layer import LabelLayer, labels_and_tokens
 
 
@@ -74,18 +74,18 @@ class MaximumEntropyMarkovModel(LabelLayer):
     def trans(self):
         """The transitions, float32 (K, K): from the label in the row to that in the column."""
         if self.hidden_dim is None:
-            return self.used(self._trans)
+            return self.used("_trans")
         return ops.matmul(self.l_trans, ops.transpose(self.r_trans))
 
     @property
     def l_trans(self):
         """The factor (K, D) for the label before, where there is a `hidden_dim`."""
-        return self.used(self._l_trans)
+        return self.used("_l_trans")
 
     @property
     def r_trans(self):
         """The factor (K, D) for the label behind, where there is a `hidden_dim`."""
-        return self.used(self._r_trans)
+        return self.used("_r_trans")
 
     def log_likelihood(self, scores, labels, mask=None):
         """Tells how likely given labels are.
@@ -108,18 +108,8 @@ class MaximumEntropyMarkovModel(LabelLayer):
         total = ops.sum(self._token_log_likelihood(labels, scores, real), axis=1)
         return -total / ops.maximum(tokens, 1.0)
 
-    def decode(self, scores, mask=None):
-        """Finds the label sequences of the highest `log_likelihood`, by the Viterbi algorithm.
-
-        Args:
-            scores: float tensor (B, L, K), from this layer or unmarked.
-            mask: tensor (B, L), zero at padding, in addition to what is marked in `scores`.
-
-        Returns:
-            Int32 tensor (B, L) of labels. Padding gets 0, which is also a label: use the
-            mask, or the length of the text, to tell them apart.
-        """
-        scores, real = tokens_of(scores, mask)
+    def viterbi_step(self):
+        """Returns what the transitions and a token add to the score of a label sequence."""
         trans = self.trans
 
         def pair(before, here):
@@ -130,7 +120,7 @@ class MaximumEntropyMarkovModel(LabelLayer):
         def end(scores):
             return ops.log_softmax(scores, axis=-1) / 2
 
-        return best_path(ViterbiStep(trans.shape[0], end, pair, end), scores, real)
+        return ViterbiStep(trans.shape[0], end, pair, end)
 
     def _token_log_likelihood(self, labels, scores, real):
         """Returns the mean (B, L) of both directions' log-probabilities, 0 at padding."""

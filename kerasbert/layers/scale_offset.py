@@ -93,32 +93,20 @@ class ConditionalLayer(CompositeLayer):
             return
         shape = tuple(condition_shape)
         if self.hidden_units is not None:
-            self.hidden_dense = keras.layers.Dense(
+            self.hidden_dense = self.built_dense(
+                "hidden_dense",
                 self.hidden_units,
+                shape,
+                self.hidden_initializer,
                 activation=self._hidden_function,
                 use_bias=False,
-                kernel_initializer=self.hidden_initializer,
-                name="hidden_dense",
-                dtype=self.sublayer_dtype("hidden_dense"),
             )
-            self.hidden_dense.build(shape)
             shape = (*shape[:-1], self.hidden_units)
         if offset:
-            self.beta_dense = self._zeros("beta_dense", size, shape)
+            self.beta_dense = self.built_dense("beta_dense", size, shape, "zeros", use_bias=False)
         if scale:
-            self.gamma_dense = self._zeros("gamma_dense", size, shape)
+            self.gamma_dense = self.built_dense("gamma_dense", size, shape, "zeros", use_bias=False)
         self.freeze_sublayers()
-
-    def _zeros(self, name, size, shape):
-        layer = keras.layers.Dense(
-            size,
-            use_bias=False,
-            kernel_initializer="zeros",
-            name=name,
-            dtype=self.sublayer_dtype(name),
-        )
-        layer.build(shape)
-        return layer
 
     def shifts(self, condition, rank):
         """Computes what a condition adds to gamma and to beta.

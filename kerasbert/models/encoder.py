@@ -134,11 +134,25 @@ class Encoder(Embeddings, Heads, Checkpoints, Parts):
     def run_blocks(self, hidden, padding):
         """Runs every block; returns the hidden states, input of the first block first."""
         arguments = {"attention_mask": self.attention_mask(padding), **self.position_bias(hidden)}
-        states = [hidden]
-        for block in self.make_blocks():
-            hidden, scores = block(hidden, arguments, condition=self.options.layer_norm_cond)
+        return self.chain(self.make_blocks(), hidden, arguments)
+
+    def chain(self, blocks, hidden, attention, **arguments):
+        """Runs blocks one after the other.
+
+        Args:
+            blocks: list of `TransformerBlock`s.
+            hidden: the input (B, L, H) of the first.
+            attention: dict of further arguments of the attention layers, such as the mask.
+            **arguments: further arguments of every block, such as `cross_attention`.
+
+        Returns:
+            List of the hidden states (B, L, H), the input of the first block first.
+        """
+        states, condition = [hidden], self.options.layer_norm_cond
+        for block in blocks:
+            hidden, scores = block(hidden, attention, condition=condition, **arguments)
             if scores is not None:
-                arguments["previous_scores"] = scores
+                attention = {**attention, "previous_scores": scores}
             states.append(hidden)
         return states
 

@@ -48,7 +48,8 @@ class T5(Encoder):
         stacks = self.config.stacks_built
         inputs, outputs, context, padding = [], [], None, None
         if "encoder" in stacks:
-            tokens, padding, self.hidden_states, context = self.encode()
+            tokens = padding = self.id_input("Encoder-Input-Token")
+            self.hidden_states, context = self.encode(tokens)
             self.encoder = self._part("Encoder", [tokens], context)
             inputs, outputs = [tokens], [context]
             mask_layer = self.layers["Encoder-Attention-Mask"]
@@ -74,20 +75,19 @@ class T5(Encoder):
 
     # --- steps, in the order in which they are taken ---
 
-    def encode(self):
-        """Returns token ids, padding, hidden states, and the output (B, K, H), of the encoder."""
-        tokens = self.id_input("Encoder-Input-Token")
+    def encode(self, tokens):
+        """Returns the hidden states, and the output (B, K, H), of the encoder."""
         hidden = self.drop("Encoder-Embedding-Dropout", self.embed_tokens(tokens, tokens))
         arguments = {
             "attention_mask": self._mask("Encoder", "encoder", tokens),
             "position_bias": self._relative_positions("Encoder", True)(hidden),
             "p_bias": "t5_relative",
         }
-        states = self.run("encoder", hidden, arguments)
+        states = self.chain(self.make_blocks("encoder"), hidden, arguments)
         output = self.normalize("Encoder-Output-Norm", states[-1])
         output = self.drop("Encoder-Output-Dropout", output)
         output = self.layer(ZeroPadding, "Encoder-Output-Masked")(output, padding=tokens)
-        return tokens, tokens, states, output
+        return states, output
 
     def context_input(self):
         """Returns the input of a decoder that is a model of its own, (B, K, H)."""
@@ -117,19 +117,10 @@ class T5(Encoder):
         }
         if self.config.cross_position_bias:
             cross.update(position_bias=positions(hidden, context), p_bias="t5_relative")
-        states = self.run("decoder", hidden, arguments, cross)
+        states = self.chain(self.make_blocks("decoder"), hidden, arguments, cross_attention=cross)
         output = self.normalize("Decoder-Output-Norm", states[-1])
         output = self.drop("Decoder-Output-Dropout", output)
         return tokens, states, self.language_model(output) if self.options.with_lm else output
-
-    def run(self, stack, hidden, attention, cross_attention=None):
-        """Runs the blocks of a stack; returns its hidden states."""
-        states = [hidden]
-        condition = self.options.layer_norm_cond
-        for block in self.make_blocks(stack):
-            hidden, _ = block(hidden, attention, cross_attention, condition=condition)
-            states.append(hidden)
-        return states
 
     def language_model(self, hidden):
         """Returns the output of the language model (B, L, V)."""

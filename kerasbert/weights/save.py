@@ -155,19 +155,18 @@ def _keys_of_file(config):
     }
     if config.family != "bert":
         keys["embedding_size"] = config.embedding_size
-    keys.update(_own_keys(config))
-    if config.projects_first:
-        keys["ln_type"] = config.ln_type
-    elif config.family == "gpt2" and config.pad_token_id != 0:
-        keys["pad_token_id"] = -1 if config.pad_token_id is None else config.pad_token_id
-    elif config.family == "albert":
-        keys["num_hidden_groups"] = config.num_hidden_groups
-        keys["inner_group_num"] = config.inner_group_num
-    return {**keys, **sharing_keys(config), **option_keys(config)}
+    return {**keys, **_own_keys(config), **sharing_keys(config), **option_keys(config)}
 
 
 def _own_keys(config):
     """The keys of single families, and those by which `model="auto"` tells them apart."""
+    if config.projects_first:
+        return {"ln_type": config.ln_type}
+    if config.family == "albert":
+        groups = {"num_hidden_groups": config.num_hidden_groups}
+        return {**groups, "inner_group_num": config.inner_group_num}
+    if config.family == "gpt2" and config.pad_token_id != 0:
+        return {"pad_token_id": -1 if config.pad_token_id is None else config.pad_token_id}
     if config.family == "nezha":
         own = {"max_relative_position": config.max_relative_position}
         return {"use_relative_position": True, **own}

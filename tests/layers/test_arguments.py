@@ -8,6 +8,7 @@ from kerasbert.errors import ConfigError
 from kerasbert.layers import (
     ConditionalRandomField,
     Embedding,
+    MaximumEntropyMarkovModel,
     MultiHeadAttention,
     PositionEmbedding,
     ResidualFeedForward,
@@ -71,13 +72,27 @@ def test_inputs_that_are_no_list():
 
 
 @pytest.mark.parametrize(
+    "layer",
+    [
+        ConditionalRandomField(),
+        MaximumEntropyMarkovModel(),
+        MaximumEntropyMarkovModel(hidden_dim=2),
+    ],
+    ids=["crf", "memm", "memm of factors"],
+)
+def test_labels_before_the_first_call(layer):
+    scores = np.zeros((2, 5, 3), "float32")
+    for use in (layer.decode, lambda scores: layer.log_likelihood(scores, scores[..., 0])):
+        with refused(ConfigError, "no transitions yet"):
+            use(scores)
+
+
+@pytest.mark.parametrize(
     ("form", "shape"),
     [("sparse", (2, 4)), ("sparse", (2, 5, 3)), ("dense", (2, 5)), ("dense", (2, 5, 4))],
 )
 def test_labels_of_another_form(form, shape):
     crf = ConditionalRandomField()
-    with refused(ConfigError, "no transitions yet"):
-        crf.decode(np.zeros((2, 5, 3), "float32"))
     scores = crf(np.zeros((2, 5, 3), "float32"))
     with refused(ConfigError, shape, "sparse_loss", "dense_loss"):
         getattr(crf, f"{form}_loss")(np.zeros(shape, "int32"), scores)

@@ -111,6 +111,11 @@ def test_saves_inside_a_functional_model(case, tmp_path):
     check_saving(case, tmp_path)
 
 
+@cases_for("saving")
+def test_saves_as_hdf5(case, tmp_path):
+    check_saving(case, tmp_path, "h5")
+
+
 @pytest.mark.backends
 @cases_for("gradients", lambda case: case.weights)
 def test_a_gradient_reaches_every_weight(case):

@@ -7,6 +7,7 @@ from keras import ops
 
 from harness import (
     LayerCase,
+    by_name,
     check_gradient_numbers,
     fill,
     functional,
@@ -45,10 +46,7 @@ CASES = [
     case("three", ["gelu_erf", "sigmoid", "linear"], shapes(*PAIR, "intermediate_2")),
 ]
 each = pytest.mark.parametrize("case", CASES, ids=str)
-
-
-def of(name):
-    return next(case for case in CASES if case.name == name)
+of = by_name(CASES)
 
 
 def in_loops(case, v):

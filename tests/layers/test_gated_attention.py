@@ -1,13 +1,12 @@
 """The gated attention unit: through the harness, and against loops in float64."""
 
-import json
-
 import keras
 import numpy as np
 import pytest
 
 from harness import (
     LayerCase,
+    by_name,
     fill,
     gradients,
     numeric_gradients,
@@ -37,7 +36,7 @@ def dense(name, inputs, outputs, bias=True):
     return {**kernel, f"{name}/bias": (outputs,)} if bias else kernel
 
 
-OWN = {
+SELF = {
     **dense("i_dense", H, 2 * U + S),
     **dense("o_dense", U, H),
     **{f"{name}_scaleoffset/{part}": (S,) for name in "qk" for part in ("gamma", "beta")},
@@ -48,7 +47,7 @@ THREE = {
     **dense("v_dense", H, U),
     **dense("o_dense", U, H),
 }
-BARE = {path: shape for path, shape in OWN.items() if not path.endswith(("bias", "beta"))}
+BARE = {path: shape for path, shape in SELF.items() if not path.endswith(("bias", "beta"))}
 SIZES = {"units": U, "key_size": S}
 
 
@@ -72,7 +71,7 @@ class Three(LayerCase):
         return layer.compute_output_spec(**self.gathered(tensors))
 
 
-def gau(name, weights=OWN, inputs=None, flat=(), **arguments):
+def gau(name, weights=SELF, inputs=None, flat=(), **arguments):
     inputs = {"inputs": X, **(inputs or {})}
     return LayerCase(name, GatedAttentionUnit, {**SIZES, **arguments}, inputs, weights, flat=flat)
 
@@ -105,31 +104,10 @@ CASES = [
     three("three_softmax", normalization="softmax", activation="linear", flat=("k_dense/bias",)),
 ]
 each = pytest.mark.parametrize("case", CASES, ids=str)
-
-
-def of(name):
-    return next(case for case in CASES if case.name == name)
-
-
-def built(case, **more):
-    layer = case.make(**more)
-    layer.build(case.shape())
-    return fill(layer)
+of = by_name(CASES)
 
 
 # ---- the harness -----------------------------------------------------------------------------
-
-
-@each
-def test_saves_as_hdf5(case, tmp_path):
-    inputs = case.symbolic()
-    model = keras.Model(list(inputs.values()), case.call(case.make(name="subject"), **inputs))
-    model.save(tmp_path / "model.h5")
-    again = keras.models.load_model(tmp_path / "model.h5")
-    found = json.loads(json.dumps(again.get_layer("subject").get_config()))
-    assert found == json.loads(json.dumps(model.get_layer("subject").get_config()))
-    batch = list(case.inputs.values())
-    np.testing.assert_array_equal(to_numpy(again(batch)), to_numpy(model(batch)))
 
 
 # ---- numbers ---------------------------------------------------------------------------------
@@ -195,7 +173,7 @@ def in_float64(values):
 @pytest.mark.backends
 @each
 def test_against_loops(case):
-    layer = built(case)
+    layer = case.filled()
     expected = unit_in_loops(case, in_float64(weights_of(layer)), in_float64(case.inputs))
     assert np.abs(expected).max() > 0.2
     np.testing.assert_allclose(to_numpy(case.call(layer)), expected, atol=3e-6, rtol=0)
@@ -245,7 +223,7 @@ def test_only_distances_matter_to_rotary_positions(tmp_path):
 @pytest.mark.parametrize("normalization", ["squared_relu", "softmax", "softmax_plus"])
 @pytest.mark.parametrize("dtype", [None, "mixed_float16", "bfloat16"])
 def test_hidden_keys_do_not_matter_and_nothing_is_nan(dtype, normalization):
-    layer = built(of("padded"), dtype=dtype, normalization=normalization)
+    layer = of("padded").filled(dtype=dtype, normalization=normalization)
     other = X.copy()
     other[~PADDING[:, 0]] = 50.0
     first, second = (to_numpy(layer(x, attention_mask=PADDING)) for x in (X, other))
@@ -264,7 +242,7 @@ def masked():
 
 @pytest.mark.backends
 def test_the_mask_of_the_input_hides_keys():
-    layer, hidden = built(of("plain")), masked()
+    layer, hidden = of("plain").filled(), masked()
     bare = to_numpy(hidden)
     alone = layer(hidden)
     np.testing.assert_allclose(
@@ -283,7 +261,7 @@ def test_the_mask_of_the_input_hides_keys():
 
 @pytest.mark.backends
 def test_the_mask_of_the_keys_is_that_of_the_keys():
-    layer, keys = built(of("three")), masked()
+    layer, keys = of("three").filled(), masked()
     bare = to_numpy(keys)
     output = layer([X, keys, keys])
     expected = layer([X, bare, bare], attention_mask=PADDING)
@@ -298,8 +276,8 @@ def test_the_mask_of_the_keys_is_that_of_the_keys():
 
 
 def test_dropout_only_in_training():
-    layer = built(of("plain"), attention_dropout=0.5)
-    still = built(of("plain"))
+    layer = of("plain").filled(attention_dropout=0.5)
+    still = of("plain").filled()
     np.testing.assert_array_equal(to_numpy(layer(X)), to_numpy(still(X, training=True)))
     assert np.abs(to_numpy(layer(X, training=True)) - to_numpy(layer(X))).max() > 0.01
 
@@ -314,7 +292,7 @@ def test_kernels_of_one_shape_start_differently():
 
 
 def test_types_and_freezing_of_sublayers_survive():
-    layer = built(of("plain"), sublayer_dtypes={"i_dense": "mixed_bfloat16"})
+    layer = of("plain").filled(sublayer_dtypes={"i_dense": "mixed_bfloat16"})
     layer.k_scaleoffset.trainable = False
     again = GatedAttentionUnit.from_config(layer.get_config())
     again.build(X.shape)

@@ -63,12 +63,6 @@ each = pytest.mark.parametrize("case", CASES, ids=str)
 POINTERS = pytest.mark.parametrize("pointer", [GlobalPointer, EfficientGlobalPointer])
 
 
-def built(case, **more):
-    layer = case.make(**more)
-    layer.build(case.shape())
-    return fill(layer)
-
-
 def possible(layer, mask=None):
     """Which spans (B, N, L, L) may be entities."""
     spans = np.zeros((B, N, L, L), bool)
@@ -85,10 +79,10 @@ def possible(layer, mask=None):
 @each
 @pytest.mark.parametrize("policy", ["float16", "bfloat16", "mixed_bfloat16", "mixed_float16"])
 def test_low_precision(case, policy):
-    exact = to_numpy(case.call(built(case)))
+    exact = to_numpy(case.call(case.filled()))
     check_precision(case, policy, exact)
     # The harness measures by the largest number, which is the mask's.
-    found = to_numpy(case.call(built(case, dtype=policy)))
+    found = to_numpy(case.call(case.filled(dtype=policy)))
     spans = possible(case.make(), case.inputs.get("mask"))
     assert (found[~spans] == MASKED_SCORE).all()
     tolerance = 0.06 if "bfloat16" in policy else 0.01
@@ -133,7 +127,7 @@ def reference(layer, x):
 @pytest.mark.backends
 @each
 def test_against_loops(case):
-    layer = built(case)
+    layer = case.filled()
     expected = reference(layer, X.astype("float64"))
     for mask in (None, MASK, MASK.astype("int32")):
         found = to_numpy(layer(X, mask=mask))

@@ -6,6 +6,7 @@ import pytest
 
 from harness import (
     LayerCase,
+    by_name,
     fill,
     to_numpy,
     weights_of,
@@ -74,11 +75,8 @@ CASES = [
     LayerCase("feature", TakeFeature, {"index": 2}, X, {}),
 ]
 each = pytest.mark.parametrize("case", CASES, ids=str)
+of = by_name(CASES)
 trainable = pytest.mark.parametrize("case", [c for c in CASES if c.weights], ids=str)
-
-
-def of(name):
-    return next(case for case in CASES if case.name == name)
 
 
 def filled(name, **more):

@@ -7,6 +7,7 @@ import pytest
 from harness import (
     BuiltByName,
     LayerCase,
+    by_name,
     check_gradient_numbers,
     functional,
     in_float64,
@@ -67,11 +68,8 @@ CASES = [
     conditional("shifted_offset", BETA | shifts(C, "beta"), scale=False),
 ]
 each = pytest.mark.parametrize("case", CASES, ids=str)
+of = by_name(CASES)
 trainable = pytest.mark.parametrize("case", [case for case in CASES if case.weights], ids=str)
-
-
-def of(name):
-    return next(case for case in CASES if case.name == name)
 
 
 def in_loops(case, v):

@@ -1,6 +1,5 @@
 """Positions in all their forms: through the harness, and against loops in float64."""
 
-import json
 import math
 
 import keras
@@ -10,6 +9,7 @@ from keras import ops
 
 from harness import (
     LayerCase,
+    by_name,
     check_gradients,
     fill,
     gradients,
@@ -114,31 +114,10 @@ CASES = ADDING + RELATIVE
 # Checks that this file makes in its own way, see test_every_layer.
 OWN = ["gradients"]
 each = pytest.mark.parametrize("case", CASES, ids=str)
-
-
-def of(name):
-    return next(case for case in CASES if case.name == name)
-
-
-def built(case, **more):
-    layer = case.make(**more)
-    layer.build(case.shape())
-    return fill(layer)
+of = by_name(CASES)
 
 
 # ---- the harness -----------------------------------------------------------------------------
-
-
-@each
-def test_saves_as_hdf5(case, tmp_path):
-    inputs = case.symbolic()
-    model = keras.Model(list(inputs.values()), case.call(case.make(name="subject"), **inputs))
-    model.save(tmp_path / "model.h5")
-    again = keras.models.load_model(tmp_path / "model.h5")
-    found = json.loads(json.dumps(again.get_layer("subject").get_config()))
-    assert found == json.loads(json.dumps(model.get_layer("subject").get_config()))
-    batch = list(case.inputs.values())
-    np.testing.assert_array_equal(to_numpy(again(batch)), to_numpy(model(batch)))
 
 
 @pytest.mark.backends
@@ -250,7 +229,7 @@ def in_float64(layer):
 @pytest.mark.backends
 @each
 def test_against_loops(case):
-    layer = built(case)
+    layer = case.filled()
     expected = reference(case, in_float64(layer))
     found = to_numpy(case.call(layer))
     assert found.shape == expected.shape
@@ -286,7 +265,7 @@ def test_gradients_against_differences(case):
 
 
 def test_the_first_positions_of_a_nested_table_are_its_rows():
-    layer = built(of("nested"))
+    layer = of("nested").filled()
     first = X[:, :ROWS]
     expected = first + to_numpy(layer.embeddings)
     np.testing.assert_allclose(to_numpy(layer(first)), expected, atol=1e-6)
@@ -309,7 +288,7 @@ def test_a_length_of_one_graph_is_not_that_of_the_next():
 
 def test_positions_of_a_nested_table_may_be_floats():
     # An input of Keras is one unless told otherwise; bert4keras took them so.
-    layer = built(of("nested_given"))
+    layer = of("nested_given").filled()
     exact = to_numpy(layer(X, positions=FAR))
     np.testing.assert_array_equal(to_numpy(layer(X, positions=FAR.astype("float32"))), exact)
 
@@ -406,7 +385,7 @@ def test_buckets_against_transformers(buckets, max_distance, both):
 def test_the_mask_of_the_inputs_is_carried_on(name):
     case = of(name)
     hidden = Embedding(5, E)(PLACES, mask=PLACES)
-    output = case.call(built(case), **{**case.inputs, "inputs": hidden})
+    output = case.call(case.filled(), **{**case.inputs, "inputs": hidden})
     assert to_numpy(output._keras_mask).tolist() == (PLACES != 0).tolist()
 
 
@@ -415,7 +394,7 @@ def test_vectors_alone_have_no_mask(name):
     case = of(name)
     hidden = Embedding(5, E)(PLACES, mask=PLACES)
     first = next(iter(case.inputs))
-    output = silent(case.call, built(case), **{**case.inputs, first: hidden})
+    output = silent(case.call, case.filled(), **{**case.inputs, first: hidden})
     assert getattr(output, "_keras_mask", None) is None
 
 

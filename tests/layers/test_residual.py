@@ -8,6 +8,7 @@ import pytest
 
 from harness import (
     BuiltByName,
+    by_name,
     check_gradient_numbers,
     fill,
     functional,
@@ -180,10 +181,7 @@ CASES = [
     gated("gated_conditional", LONG | CAUSAL | WAVES | ONE, conditional=True, placement="pre"),
 ]
 each = pytest.mark.parametrize("case", CASES, ids=str)
-
-
-def of(name):
-    return next(case for case in CASES if case.name == name)
+of = by_name(CASES)
 
 
 def in_loops(case, v):

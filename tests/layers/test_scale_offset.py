@@ -67,12 +67,6 @@ OWN = ["precision"]
 each = pytest.mark.parametrize("case", CASES, ids=str)
 
 
-def built(case, **more):
-    layer = case.make(**more)
-    layer.build(case.shape())
-    return fill(layer)
-
-
 # ---- the harness -----------------------------------------------------------------------------
 
 
@@ -80,7 +74,7 @@ def built(case, **more):
 @pytest.mark.parametrize("case", [c for c in CASES if not isinstance(c, Listed)], ids=str)
 @pytest.mark.parametrize("policy", ["float16", "bfloat16", "mixed_bfloat16", "mixed_float16"])
 def test_low_precision(case, policy):
-    check_precision(case, policy, to_numpy(case.call(built(case))))
+    check_precision(case, policy, to_numpy(case.call(case.filled())))
 
 
 # ---- numbers ---------------------------------------------------------------------------------
@@ -106,7 +100,7 @@ def reference(weights, x, condition, scale=True, offset=True):
 @pytest.mark.backends
 @each
 def test_against_loops(case):
-    layer = built(case)
+    layer = case.filled()
     # No scale is a scale of 1, no offset one of 0.
     scale = {False: 1.0}.get(layer.scale, layer.scale)
     condition = case.inputs.get("condition")

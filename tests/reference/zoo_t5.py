@@ -11,6 +11,8 @@ later layouts, ``decoder/logits/kernel``, is [H, V].
 * ``encoder_mask``, ``decoder_mask``: true for keys that are no padding; None means ids other
   than 0, and the decoder's first token whatever its id;
 * ``cross_position_bias``: whether the decoder's table also acts on the way to the encoder;
+* ``residual_scores``: whether each self-attention adds the scores of the one before it in its
+  stack to its own (RealFormer);
 * ``scale_output``: whether the decoder's output is multiplied by H^-0.5 before the head; None
   means only where the head is the token table;
 * ``activation``: None means relu, or GELU by tanh where the layout has a gate;
@@ -39,10 +41,11 @@ LAYOUTS = ("t5.1.0", "t5.1.1", "mt5.1.1")
 class Stack:
     """The encoder or the decoder: its variables, names and sizes."""
 
-    def __init__(self, v, name, config, layout, activation, epsilon):
+    def __init__(self, v, name, config, layout, activation, epsilon, residual_scores):
         if layout not in LAYOUTS:
             raise ValueError(f"unknown layout {layout!r}; the layouts are {LAYOUTS}")
         self.v, self.name, self.epsilon = v, name, epsilon
+        self.residual_scores = residual_scores
         self.gated = layout != "t5.1.0"
         self.act = ACTIVATIONS[activation or ("gelu_tanh" if self.gated else "relu")]
         self.norm_name = "rms_norm" if layout == "mt5.1.1" else "layer_norm"
@@ -57,16 +60,24 @@ class Stack:
     def norm(self, scope, x):
         return rms_norm(x, self.epsilon) * self.v[f"{scope}/scale"]
 
-    def attention(self, block, layer, kind, x, memory, visible, bias):
-        """x plus what its normalised self gathers; memory None means from itself."""
+    def attention(self, block, layer, kind, x, memory, visible, bias, previous=None):
+        """x plus what its normalised self gathers, and the scores; no memory means from itself."""
         scope = f"{self.scope(block, layer)}/{kind}"
         y = self.norm(f"{self.scope(block, layer)}/{self.norm_name}", x)
         read = y if memory is None else memory
         query = split_heads(y @ self.v[f"{scope}/q"], self.heads)
         key = split_heads(read @ self.v[f"{scope}/k"], self.heads)
         value = split_heads(read @ self.v[f"{scope}/v"], self.heads)
-        context, _ = attend(query, key, value, visible, scaled=False, bias=bias)
-        return x + context @ self.v[f"{scope}/o"]
+        context, scores = attend(
+            query,
+            key,
+            value,
+            visible,
+            scaled=False,
+            bias=bias,
+            previous=previous if self.residual_scores else None,
+        )
+        return x + context @ self.v[f"{scope}/o"], scores
 
     def feed_forward(self, block, layer, x):
         scope = f"{self.scope(block, layer)}/DenseReluDense"
@@ -88,9 +99,9 @@ def encode(stack, ids, mask):
     x = stack.v["shared/embedding"][ids]
     visible = visible_keys(mask)
     bias = bucket_bias(stack.relative_table, ids.shape[1], ids.shape[1], bidirectional=True)
-    states = [x]
+    states, scores = [x], None
     for block in range(stack.depth):
-        x = stack.attention(block, 0, "SelfAttention", x, None, visible, bias)
+        x, scores = stack.attention(block, 0, "SelfAttention", x, None, visible, bias, scores)
         x = stack.feed_forward(block, 1, x)
         states.append(x)
     return states, stack.final_norm(x)
@@ -106,10 +117,10 @@ def decode(stack, ids, mask, memory, memory_mask, cross_position_bias):
     cross_bias = None
     if cross_position_bias:
         cross_bias = bucket_bias(stack.relative_table, length, read, bidirectional=False)
-    states = [x]
+    states, scores = [x], None
     for block in range(stack.depth):
-        x = stack.attention(block, 0, "SelfAttention", x, None, visible, bias)
-        x = stack.attention(block, 1, "EncDecAttention", x, memory, memory_visible, cross_bias)
+        x, scores = stack.attention(block, 0, "SelfAttention", x, None, visible, bias, scores)
+        x, _ = stack.attention(block, 1, "EncDecAttention", x, memory, memory_visible, cross_bias)
         x = stack.feed_forward(block, 2, x)
         states.append(x)
     return states, stack.final_norm(x)
@@ -132,6 +143,7 @@ def t5(
     encoder_mask=None,
     decoder_mask=None,
     cross_position_bias=False,
+    residual_scores=False,
     scale_output=None,
     activation=None,
     epsilon=1e-6,
@@ -142,7 +154,8 @@ def t5(
     encoder_mask = encoder_ids != 0 if encoder_mask is None else encoder_mask
     decoder_mask = first_seen(decoder_ids) if decoder_mask is None else decoder_mask
     encoder, decoder = (
-        Stack(v, name, config, layout, activation, epsilon) for name in ("encoder", "decoder")
+        Stack(v, name, config, layout, activation, epsilon, residual_scores)
+        for name in ("encoder", "decoder")
     )
     out = {}
     out["encoder_states"], memory = encode(encoder, encoder_ids, encoder_mask)

@@ -104,6 +104,7 @@ def test_options_of_the_decoder(layout):
     config, arrays = sample(layout)
     for options, reference in (
         ({"cross_position_bias": True}, {"cross_position_bias": True}),
+        ({"residual_attention_scores": True}, {"residual_scores": True}),
         ({"scale_decoder_outputs": True}, {"scale_output": True}),
         ({"scale_decoder_outputs": False}, {"scale_output": False}),
     ):
