@@ -53,12 +53,13 @@ def classifier(encoder, **compile_options):
 @pytest.mark.backends
 @each_model
 def test_fit_lowers_the_loss(kind, model):
-    # Whole batches, no dropout and small steps: then the loss falls at each, on every backend.
+    # Whole batches, no dropout, and steps at which the loss fell by 2.5e-4 or more for 32 of 32
+    # other seeds: far from rounding, and from where a step leaps over the valley.
     config = tiny_config(kind, num_hidden_layers=2, **NO_DROPOUT)
     network = classifier(build(kind, model, config, with_pool=True))
     loss = "sparse_categorical_crossentropy"
     # One of them is compiled, as fit is by default.
-    network.compile(keras.optimizers.SGD(0.03), loss, run_eagerly=EAGER and model != "bert")
+    network.compile(keras.optimizers.SGD(0.003), loss, run_eagerly=EAGER and model != "bert")
     ids, segments, labels = batch_and_labels()
     losses = network.fit([ids, segments], labels, epochs=5, verbose=0).history["loss"]
     assert losses == sorted(set(losses), reverse=True)

@@ -3,7 +3,6 @@
 Shapes: B batch, L length, V vocabulary, H hidden size.
 """
 
-from kerasbert.errors import ConfigError
 from kerasbert.layers import PaddingMask
 from kerasbert.models.encoder import Encoder
 
@@ -29,13 +28,8 @@ class GPT(Encoder):
 
     def embed(self, tokens, segments, padding):
         """Returns the input (B, L, H) of the first block."""
-        if self.config.embedding_size != self.config.hidden_size:
-            raise ConfigError(
-                f"embedding_size={self.config.embedding_size} differs from "
-                f"hidden_size={self.config.hidden_size}.\n"
-                f"Expected equal sizes: the {self.family} family has no projection between them.\n"
-                f"Pass embedding_size={self.config.hidden_size}, or leave it out everywhere."
-            )
+        why = f"the {self.family} family has no projection between them"
+        self.require_equal("embedding_size", "hidden_size", why)
         return super().embed(tokens, segments, padding)
 
     def finish_embedding(self, hidden, segments, padding):

@@ -31,13 +31,8 @@ class NEZHA(Encoder):
                 "Expected it to be left out.\n"
                 "A model with positions that may be chosen is model='roformer'."
             )
-        if config.attention_key_size != config.attention_head_size:
-            raise ConfigError(
-                f"attention_key_size={config.attention_key_size} differs from "
-                f"attention_head_size={config.attention_head_size}.\n"
-                "Expected the same for NEZHA, which adds one vector to keys and values.\n"
-                "Leave attention_key_size out."
-            )
+        why = "NEZHA adds one vector to keys and values"
+        self.require_equal("attention_key_size", "attention_head_size", why)
         vectors = self.layer(
             SinusoidalRelativePositionEmbedding,
             "Embedding-Relative-Position",

@@ -141,6 +141,25 @@ class Parts:
         """Where the norms of the blocks stand, see `ResidualLayer`."""
         return "pre" if self.config.ln_type == "preln" else "post"
 
+    def require_equal(self, key, other, why):
+        """Refuses a configuration in which two sizes differ that are one in this family.
+
+        Args:
+            key: the one that may be left out.
+            other: the one that it then follows.
+            why: the reason, a main clause.
+
+        Raises:
+            ConfigError: names both keys and their values.
+        """
+        size, wanted = getattr(self.config, key), getattr(self.config, other)
+        if size != wanted:
+            raise ConfigError(
+                f"{key}={size} differs from {other}={wanted}.\n"
+                f"Expected equal sizes: {why}.\n"
+                f"Pass {key}={wanted}, or leave it out everywhere."
+            )
+
     def id_input(self, name):
         """Returns a new input of ids (B, L)."""
         # Ids are integers whatever the precision: float16 turns id 20001 into 20000.

@@ -8,7 +8,6 @@ from types import MappingProxyType
 
 import keras
 
-from kerasbert.errors import ConfigError
 from kerasbert.layers import (
     AttentionMask,
     Embedding,
@@ -44,7 +43,10 @@ class T5(Encoder):
     norm_placement = "pre"
 
     def _build(self):
-        self._check_sizes()
+        projection = "T5 has no projection between them"
+        self.require_equal("embedding_size", "hidden_size", projection)
+        width = "T5 has one for queries, keys and values"
+        self.require_equal("attention_key_size", "attention_head_size", width)
         stacks = self.config.stacks_built
         inputs, outputs, context, padding = [], [], None, None
         if "encoder" in stacks:
@@ -170,22 +172,6 @@ class T5(Encoder):
         """Returns a model of the encoder or the decoder alone."""
         name = f"{self.options.name}_{part}" if self.options.name else part
         return self.make_model([*inputs, *self.additional_inputs()], [output], name)
-
-    def _check_sizes(self):
-        if self.config.embedding_size != self.config.hidden_size:
-            raise ConfigError(
-                f"embedding_size={self.config.embedding_size} differs from "
-                f"hidden_size={self.config.hidden_size}.\n"
-                "Expected equal sizes: T5 has no projection between them.\n"
-                f"Pass embedding_size={self.config.hidden_size}, or leave it out everywhere."
-            )
-        if self.config.attention_key_size != self.config.attention_head_size:
-            raise ConfigError(
-                f"attention_key_size={self.config.attention_key_size} differs from "
-                f"attention_head_size={self.config.attention_head_size}.\n"
-                "Expected equal sizes: T5 has one for queries, keys and values.\n"
-                "Leave attention_key_size out."
-            )
 
 
 class T5Encoder(T5):
