@@ -60,7 +60,7 @@ def generate(model, inputs, max_new_tokens, method="greedy", *, use_cache=True, 
 
     Example:
         >>> from kerasbert import build_transformer_model
-        >>> config = {"model_type": "gpt2", "vocab_size": 20, "n_embd": 8, "n_layer": 1, "n_head": 2}
+        >>> config = {"vocab_size": 20, "n_embd": 8, "n_layer": 1, "n_head": 2, "n_positions": 16}
         >>> model = build_transformer_model(config, model="gpt2", verbose=0)
         >>> [len(text) for text in generate(model, [[5, 3], [7]], max_new_tokens=4)]
         [4, 4]
@@ -101,7 +101,7 @@ def stream(
 
     Example:
         >>> from kerasbert import build_transformer_model
-        >>> config = {"model_type": "gpt2", "vocab_size": 20, "n_embd": 8, "n_layer": 1, "n_head": 2}
+        >>> config = {"vocab_size": 20, "n_embd": 8, "n_layer": 1, "n_head": 2, "n_positions": 16}
         >>> model = build_transformer_model(config, model="gpt2", verbose=0)
         >>> len(list(stream(model, [5, 3], max_new_tokens=4)))
         4
