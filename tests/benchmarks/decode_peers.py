@@ -35,6 +35,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 from decode_cases import OLD, PEERS, SIZES, Case, plan
@@ -43,6 +44,7 @@ from decode_report import fill_in, read_kept, report, targets, write_kept
 
 WORKERS = Path(__file__).with_name("decode_workers.py")
 FAILED = "FAILED"
+PAUSE = 0.3  # seconds in which the threads of the peer before stop to wait for more work
 ENOUGH = 60  # seconds of timed calls after which a peer is not called any more
 
 
@@ -107,6 +109,7 @@ def measure_case(case, pythons, repeats, today):
         for _ in range(repeats + 1):
             for name in workers:
                 if name not in missing and sum(seconds[name][1:]) < ENOUGH:
+                    time.sleep(PAUSE)
                     with noted(name, missing):
                         seconds[name].append(workers[name].call())
     finally:
