@@ -38,7 +38,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from decode_cases import OLD, PEERS, SIZES, Case, plan
+from decode_cases import OLD, OURS, PEERS, SIZES, TORCH, Case, plan
 from decode_environment import is_ready, last_line, make_environment, python_in
 from decode_report import fill_in, read_kept, report, targets, write_kept
 
@@ -69,11 +69,11 @@ class Worker:
         )
         self.hello = self._answer()
 
-    def call(self):
-        """Seconds of one call."""
+    def call(self, new):
+        """Seconds of one call that decodes so many tokens."""
         # A process that has ended is found out when there is no answer.
         with contextlib.suppress(BrokenPipeError):
-            self.process.stdin.write("\n")
+            self.process.stdin.write(f"{new}\n")
             self.process.stdin.flush()
         return self._answer()["seconds"]
 
@@ -96,7 +96,7 @@ class Worker:
 def measure_case(case, pythons, repeats, today):
     """One row for each peer; `pythons` has the interpreter of each, or why there is none."""
     plans = {name: plan(name, case) for name in pythons}
-    workers, seconds, missing = {}, {name: [] for name in pythons}, {}
+    workers, missing, ones, seconds = {}, {}, {}, {name: [] for name in pythons}
     try:
         for name, (python, reason) in pythons.items():
             if reason:
@@ -111,7 +111,10 @@ def measure_case(case, pythons, repeats, today):
                 if name not in missing and sum(seconds[name][1:]) < ENOUGH:
                     time.sleep(PAUSE)
                     with noted(name, missing):
-                        seconds[name].append(workers[name].call())
+                        seconds[name].append(workers[name].call(plans[name].case.new))
+        for name in {OURS, TORCH} & workers.keys() - missing.keys():
+            with noted(name, missing):
+                ones[name] = [workers[name].call(1) for _ in range(3)][1:]  # one may compile
     finally:
         for worker in workers.values():
             worker.close()
@@ -122,7 +125,10 @@ def measure_case(case, pythons, repeats, today):
             rows.append({**row, "missing": missing[name]})
         else:
             versions = workers[name].hello["versions"]
-            rows.append({**row, "versions": versions, **figures(seconds[name], plans[name])})
+            row |= {"versions": versions, **figures(seconds[name], plans[name])}
+            if name in ones and case.new > 1:
+                row["step"] = (row["seconds"] - statistics.median(ones[name])) / (case.new - 1)
+            rows.append(row)
     return rows
 
 

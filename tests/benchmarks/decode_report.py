@@ -2,7 +2,8 @@
 
 A row is a dict: the fields of a case, "peer", "date", "versions", and "seconds" (median of the
 later calls), "fastest", "first", "calls", "note"; or "missing" with the reason. What was
-measured in part is scaled already.
+measured in part is scaled already. "step" is the time of a token after the first, if there is
+a cache: that of a call for all tokens, less that of a call for one.
 """
 
 import json
@@ -119,7 +120,7 @@ def label(row):
 
 
 def limits(rows, floors):
-    """How near the steps of ours come to reading all weights once."""
+    """How near the steps with a cache come to reading all weights once."""
     lines = []
     for size, floor in floors.items():
         lines.append(
@@ -128,12 +129,15 @@ def limits(rows, floors):
             f"({floor['bytes'] / floor['seconds'] / 1e9:.1f} GB/s)"
         )
         for peers in by_case(rows).values():
-            row = peers.get(OURS, {})
-            if row.get("size") == size and "seconds" in row:
-                step = row["seconds"] / row["new"]
+            steps = {name: row["step"] for name, row in peers.items() if "step" in row}
+            row = next(iter(peers.values()))
+            if row["size"] == size and steps:
+                texts = [
+                    f"{PEERS[name]} {step * 1e3:.2f} ms ({step / floor['seconds']:.2f} x)"
+                    for name, step in steps.items()
+                ]
                 lines.append(
-                    f"  - batch {row['batch']}, beam {row['beam']}: {step * 1e3:.2f} ms for a "
-                    f"step of kerasbert, the prompt shared out; {step / floor['seconds']:.2f} x"
+                    f"  - batch {row['batch']}, beam {row['beam']}, a step of {', '.join(texts)}"
                 )
     return "\n".join(lines)
 
@@ -174,4 +178,4 @@ times as fast kerasbert is. Where only a part was measured, its seconds are scal
 of rows that go through the model: bert4keras decodes one input after the other, so one stands
 for all; and of what would take minutes a few steps in the middle of the text stand for all.
 transformers has no ALBERT decoder: its albert-tiny is an ELECTRA of the same matrices, one set
-for each layer."""
+for each layer. A step, below, is a token after the first: the prompt is not in it."""

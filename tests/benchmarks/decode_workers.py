@@ -44,7 +44,7 @@ def config_of(size):
     return config
 
 
-def kerasbert_decoder(size, new, beam, use_cache=True):
+def kerasbert_decoder(size, beam, use_cache=True):
     """`generate` of a UniLM model."""
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # works from a plain checkout too
     import keras
@@ -59,19 +59,19 @@ def kerasbert_decoder(size, new, beam, use_cache=True):
     )
     options = {"method": "greedy"} if beam == 1 else {"method": "beam", "beam_size": beam}
 
-    def decode(tokens):
+    def decode(tokens, new):
         inputs = [tokens, np.zeros_like(tokens)]
         return generate(model, inputs, new, use_cache=use_cache, **options)
 
     return decode, versions("kerasbert", "keras", keras.backend.backend())
 
 
-def uncached_decoder(size, new, beam):
+def uncached_decoder(size, beam):
     """The same, with the whole text run again for every token."""
-    return kerasbert_decoder(size, new, beam, use_cache=False)
+    return kerasbert_decoder(size, beam, use_cache=False)
 
 
-def bert4keras_decoder(size, new, beam):
+def bert4keras_decoder(size, beam):
     """A decoder as the examples of bert4keras have it: `last_token` of a UniLM model."""
     os.environ.update(TF_KERAS="1", TF_USE_LEGACY_KERAS="1")
     from bert4keras.models import build_transformer_model
@@ -90,15 +90,16 @@ def bert4keras_decoder(size, new, beam):
             segments = np.concatenate([segments, np.ones_like(output_ids)], 1)
             return self.last_token(model).predict([tokens, segments], verbose=0)
 
-    decoder = Decoder(start_id=None, end_id=-1, maxlen=new)
+    decoder = Decoder(start_id=None, end_id=-1, maxlen=None)
 
-    def decode(tokens):
+    def decode(tokens, new):
+        decoder.maxlen = new
         return [decoder.beam_search([row, np.zeros_like(row)], topk=beam) for row in tokens]
 
     return decode, versions("bert4keras", "tf_keras", "tensorflow")
 
 
-def transformers_decoder(size, new, beam):
+def transformers_decoder(size, beam):
     """A causal decoder with the same matrices.
 
     ALBERT is none there. ELECTRA has its smaller embeddings and the same head, and differs in
@@ -114,13 +115,15 @@ def transformers_decoder(size, new, beam):
     }
     config_class, model_class = kinds[size]
     model = model_class(config_class(is_decoder=True, **config_of(size))).eval()
-    options = {"num_beams": beam, "do_sample": False, "use_cache": True, "pad_token_id": 0}
-    options |= {"min_new_tokens": new, "max_new_tokens": new, "eos_token_id": None}
+    options = {"num_beams": beam, "do_sample": False, "use_cache": True}
+    options |= {"pad_token_id": 0, "eos_token_id": None}
 
-    def decode(tokens):
+    def decode(tokens, new):
         tokens = torch.from_numpy(tokens)
+        lengths = {"min_new_tokens": new, "max_new_tokens": new}
+        mask = torch.ones_like(tokens)
         with torch.inference_mode():
-            texts = model.generate(tokens, attention_mask=torch.ones_like(tokens), **options)
+            texts = model.generate(tokens, attention_mask=mask, **lengths, **options)
         return texts[:, tokens.shape[1] :].numpy()
 
     return decode, versions("transformers", "torch")
@@ -173,9 +176,12 @@ def matrices_of(shapes, rng):
 
 
 def serve(task, answer):
-    """Answers with the versions, and then with the seconds of a call for each line read."""
+    """Answers with the versions, and then with the seconds of a call for each line read.
+
+    A line is the number of new tokens.
+    """
     try:
-        decode, found = DECODERS[task["peer"]](task["size"], task["new"], task["beam"])
+        decode, found = DECODERS[task["peer"]](task["size"], task["beam"])
     except ImportError as error:
         if task["peer"] in (OURS, UNCACHED):
             raise  # this is not what is compared, but what is broken
@@ -183,14 +189,15 @@ def serve(task, answer):
         return
     answer({"versions": found})
     rng = np.random.default_rng(0)
-    for _ in sys.stdin:
+    for line in sys.stdin:
+        new = int(line)
         tokens = rng.integers(FIRST_TOKEN, VOCABULARY, (task["batch"], task["prompt"]))
         start = time.perf_counter()
-        texts = decode(tokens)
+        texts = decode(tokens, new)
         seconds = time.perf_counter() - start
         lengths = [len(text) for text in texts]
-        if lengths != [task["new"]] * task["batch"]:
-            raise SystemExit(f"{task['batch']} x {task['new']} tokens expected, got {lengths}")
+        if lengths != [new] * task["batch"]:
+            raise SystemExit(f"{task['batch']} x {new} tokens expected, got {lengths}")
         answer({"seconds": seconds})
 
 

@@ -93,7 +93,12 @@ def result_of(rows):
 
 
 def test_the_table():
-    rows = [row(OURS, 2.0), row(UNCACHED, 30.0), missing(OLD), row(TORCH, 1.0, note="a | b")]
+    rows = [
+        row(OURS, 2.0, step=0.03),
+        row(UNCACHED, 30.0),
+        missing(OLD),
+        row(TORCH, 1.0, note="a | b"),
+    ]
     text = decode_report.report(result_of(rows))
     lines = [line for line in text.splitlines() if line.startswith("|")]
     assert len(lines) == 2 + 4
@@ -105,7 +110,7 @@ def test_the_table():
     assert "| 0.50 x |" in lines[5]
     assert "10 x (a) kerasbert uncached: 15.00 x, held" in text
     assert "1 x (c) transformers: 0.50 x, MISSED" in text
-    assert "31.25 ms for a step of kerasbert" in text
+    assert "batch 1, beam 1, a step of kerasbert 30.00 ms (1.50 x)" in text
     assert "(busy" not in text
 
 
@@ -157,6 +162,9 @@ if task["peer"] == "transformers":
     sys.exit()
 print(json.dumps({"versions": {"it": "1"}}), flush=True)
 for turn, line in enumerate(sys.stdin):
+    if int(line) == 1:
+        print(json.dumps({"seconds": 0.2}), flush=True)
+        continue
     if task["peer"] == "uncached" and turn:
         sys.exit("out of luck")
     print(json.dumps({"seconds": 40.0 if task["peer"] == "bert4keras" else 0.5}), flush=True)
@@ -175,6 +183,8 @@ def test_measure_case(tmp_path, monkeypatch):
     assert all(decode_report.case_of(row) == tuple(asdict(case).values()) for row in rows)
     assert found[OURS]["seconds"] == 0.5
     assert found[OURS]["calls"] == 4
+    assert found[OURS]["step"] == pytest.approx(0.1)  # three steps after the first
+    assert "step" not in found[OLD]
     assert found[UNCACHED]["missing"] == "FAILED: out of luck"
     assert found[OLD]["seconds"] == 16 * 40.0
     assert found[OLD]["calls"] == 2  # a minute is enough
