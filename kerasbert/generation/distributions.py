@@ -15,7 +15,7 @@ def log_sum_exp(scores):
     """Returns the logarithm of the sum of the exponentials, with the last axis kept as 1."""
     highest = scores.max(axis=-1, keepdims=True)
     highest = np.where(np.isneginf(highest), np.float32(0), highest)
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore"):
         return highest + np.log(np.exp(scores - highest).sum(axis=-1, keepdims=True))
 
 
