@@ -14,6 +14,7 @@ import pytest
 
 import kerasbert
 from fixtures import make_arrays, tiny_config, write_checkpoint, write_config
+from reference.zoo_weights import zoo_config
 
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
@@ -44,7 +45,9 @@ def release(tmp_path_factory):
     write_checkpoint(folder / "albert_model.ckpt", arrays)
     names = {name: getattr(kerasbert, name) for name in kerasbert.__all__}
     model = kerasbert.build_transformer_model(config, arrays, model="albert", verbose=0)
-    return folder, {"keras": keras, "np": np, "kerasbert": kerasbert, "model": model, **names}
+    modules = {"keras": keras, "np": np, "kerasbert": kerasbert}
+    gpt2 = kerasbert.build_transformer_model(zoo_config("gpt2"), model="gpt2", verbose=0)
+    return folder, {**modules, "model": model, "gpt2": gpt2, **names}
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -63,7 +66,13 @@ def test_example(name, release, monkeypatch, capsys):
 
 
 def public_names():
-    for module in (kerasbert, kerasbert.layers, kerasbert.weights, kerasbert.models):
+    for module in (
+        kerasbert,
+        kerasbert.generation,
+        kerasbert.layers,
+        kerasbert.weights,
+        kerasbert.models,
+    ):
         for name in module.__all__:
             value = getattr(module, name)
             if callable(value):

@@ -59,10 +59,7 @@ def generate(model, inputs, max_new_tokens, method="greedy", *, use_cache=True, 
             wrong, contradictory or too long.
 
     Example:
-        >>> from kerasbert import build_transformer_model
-        >>> config = {"vocab_size": 20, "n_embd": 8, "n_layer": 1, "n_head": 2, "n_positions": 16}
-        >>> model = build_transformer_model(config, model="gpt2", verbose=0)
-        >>> [len(text) for text in generate(model, [[5, 3], [7]], max_new_tokens=4)]
+        >>> [len(text) for text in generate(gpt2, [[5, 3], [7]], max_new_tokens=4)]
         [4, 4]
 
     Source: Vaswani et al. 2017 (arXiv:1706.03762) for beam search; Fan et al. 2018
@@ -100,10 +97,7 @@ def stream(
             token.
 
     Example:
-        >>> from kerasbert import build_transformer_model
-        >>> config = {"vocab_size": 20, "n_embd": 8, "n_layer": 1, "n_head": 2, "n_positions": 16}
-        >>> model = build_transformer_model(config, model="gpt2", verbose=0)
-        >>> len(list(stream(model, [5, 3], max_new_tokens=4)))
+        >>> len(list(kerasbert.generation.stream(gpt2, [5, 3], max_new_tokens=4)))
         4
     """
     settings = SearchSettings(max_new_tokens, method, **settings)
