@@ -104,13 +104,15 @@ class CachedDecoding(Decoding):
             self.crossed,
             self.kept,
         )
+        # Waits for the step: JAX may go on reading the tables that are changed below.
+        logits = compilation.to_numpy(logits)[self.at]
         self.memory.write(new, self.filled)
         columns = self.filled + np.arange(tokens.shape[1])
         self.visible[:, columns - self.filled, columns] = True
         self.places[:, columns] = index
         self.filled += tokens.shape[1]
         self.index = self.index + 1
-        return compilation.to_numpy(logits)[self.at]
+        return logits
 
     def _size(self, rows):
         """The number of rows to compute for so many: few numbers, as each is compiled for."""

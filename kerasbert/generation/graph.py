@@ -133,6 +133,17 @@ class DecodingGraph:
         for node in filter(self.grows, self.nodes):
             kept.update({id(t): t for t in node.input_tensors if id(t) not in self.growing})
         self.kept = list(kept.values())
+        for node in filter(self.grows, self.nodes):
+            condition = node.arguments.kwargs.get("condition")
+            if condition is not None and len(condition.shape) == 3:
+                raise ConfigError(
+                    f"{node.operation.name}: its condition has the shape {condition.shape}, one "
+                    "vector a token.
+"
+                    "Expected (batch, size): new tokens would have none.
+"
+                    "Build the model with a layer_norm_cond for whole texts."
+                )
 
     def grows(self, node):
         """Whether the output of a call has one entry a token."""
