@@ -3,8 +3,8 @@
 import keras
 import numpy as np
 import pytest
-
 from decodings import random_logits
+
 from kerasbert.errors import ConfigError
 from kerasbert.generation import AutoRegressiveDecoder
 
@@ -16,7 +16,7 @@ def decoder(function=None, rtype="logits", use_states=False, **options):
     function = function or random_logits(VOCABULARY)
 
     class Decoder(AutoRegressiveDecoder):
-        seen: list = []
+        seen = None
 
         @AutoRegressiveDecoder.wraps(rtype, use_states)
         def predict(self, inputs, output_ids, states):
@@ -244,7 +244,15 @@ def test_wrong_decorations():
     with pytest.raises(ConfigError, match="rtype='proba'"):
         decoder().predict([], np.zeros((1, 0), int), None, rtype="proba")
     with pytest.raises(NotImplementedError, match="Define predict"):
-        AutoRegressiveDecoder(None, 1, 3).beam_search([], 2)
+        AutoRegressiveDecoder(None, 1, 3).predict([], np.zeros((1, 0), int))
+
+    class Bare(AutoRegressiveDecoder):
+        def predict(self, inputs, output_ids, states):
+            return np.zeros((len(output_ids), 3))
+
+    for cls in (Bare, AutoRegressiveDecoder):
+        with pytest.raises(ConfigError, match=r"Expected a method .*AutoRegressiveDecoder\.wraps"):
+            cls(None, 1, 3).beam_search([], 2)
 
     class Stateless(AutoRegressiveDecoder):
         @AutoRegressiveDecoder.wraps("logits", use_states=True)

@@ -4,8 +4,8 @@ import itertools
 
 import numpy as np
 import pytest
-
 from decodings import Written, nothing_before, random_logits
+
 from kerasbert.errors import ConfigError
 from kerasbert.generation.distributions import log_softmax
 from kerasbert.generation.search import NOTHING, search, steps
@@ -132,7 +132,7 @@ def test_a_seed_repeats_and_no_row_depends_on_others():
     assert run(function, 5, num_return=3, **{**options, "seed": 12})[0] != texts
     assert len({tuple(text) for row in texts for text in row}) > 8
     same = random_logits(20, names=[1, 1, 1])
-    assert len({str(row) for row in run(same, 3, **options)[0]}) == 3
+    assert len({str(row) for row in run(same, 3, num_return=3, **options)[0]}) == 3
 
 
 def test_without_a_seed_every_run_is_another():

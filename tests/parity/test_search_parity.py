@@ -104,7 +104,9 @@ class OnTorch(Decoding):
 
     def _logits(self):
         with torch.no_grad():
-            return np.stack([self._row(*pair) for pair in zip(self.prompts, self.texts)])
+            return np.stack(
+                [self._row(*pair) for pair in zip(self.prompts, self.texts, strict=True)]
+            )
 
     def _row(self, prompt, texts):
         given = torch.tensor(np.tile(prompt, (len(texts), 1)))
