@@ -4,6 +4,7 @@ Shapes: n texts, t tokens written so far, V vocabulary.
 """
 
 import functools
+import inspect
 
 import numpy as np
 
@@ -158,7 +159,7 @@ class AutoRegressiveDecoder:
         texts, totals, width = self.first_output_ids, np.zeros(1), topk
         for _ in range(self.maxlen):
             copies = self._copies(inputs, len(texts))
-            scores, states = self.predict(copies, texts, states, temperature, "logits")
+            scores, states = self._ask(copies, texts, states, temperature, "logits")
             totals = totals[:, None] + _checked(scores, texts)
             best = largest(totals.reshape(-1), width)
             if not len(best):
@@ -197,7 +198,7 @@ class AutoRegressiveDecoder:
         texts, results = self.first_output_ids, []
         for step in range(self.maxlen):
             copies = self._copies(inputs, len(texts))
-            probas, states = self.predict(copies, texts, states, temperature, "probas")
+            probas, states = self._ask(copies, texts, states, temperature, "probas")
             scores = self._narrow(_log(_checked(probas, texts)), texts, topk, topp)
             if step == 0:
                 scores, texts = np.repeat(scores, n, axis=0), np.repeat(texts, n, axis=0)
@@ -209,6 +210,18 @@ class AutoRegressiveDecoder:
             if not len(texts):
                 break
         return [*results, *texts]
+
+    def _ask(self, *arguments):
+        """Calls `predict`, which has to take what `wraps` adds to it."""
+        try:
+            inspect.signature(self.predict, follow_wrapped=False).bind(*arguments)
+        except TypeError as error:
+            raise ConfigError(
+                f"{type(self).__name__}.predict does not take (inputs, output_ids, states, "
+                "temperature, rtype).\nExpected a method of one's own, (inputs, output_ids, "
+                "states), decorated with AutoRegressiveDecoder.wraps(default_rtype=…)."
+            ) from error
+        return self.predict(*arguments)
 
     def _check_sampling(self, n, topk, topp, min_ends):
         """Refuses arguments that cannot be."""
@@ -247,8 +260,7 @@ def _log(probas):
 def _check_rtype(name, rtype):
     if rtype not in RTYPES:
         raise ConfigError(
-            f"{name}={rtype!r}.{did_you_mean(rtype, RTYPES)}\n"
-            f"Expected one of: {', '.join(RTYPES)}."
+            f"{name}={rtype!r}.{did_you_mean(rtype, RTYPES)}\nExpected one of: {', '.join(RTYPES)}."
         )
 
 

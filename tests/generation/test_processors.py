@@ -4,10 +4,10 @@ import itertools
 
 import numpy as np
 import pytest
+from decodings import nothing_before
 from hypothesis import given
 from hypothesis import strategies as st
 
-from decodings import nothing_before
 from kerasbert.errors import ConfigError
 from kerasbert.generation.distributions import (
     draw,

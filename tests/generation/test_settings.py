@@ -70,8 +70,16 @@ def test_what_is_refused(given, message):
 
 @pytest.mark.parametrize(
     ("end_id", "ends"),
-    [(None, ()), (3, (3,)), (np.int32(3), (3,)), ([5, 3, 5], (3, 5)), ({4}, (4,))]
-    + [(np.array([7, 2]), (2, 7)), (range(2), (0, 1)), (iter([1]), (1,))],
+    [
+        (None, ()),
+        (3, (3,)),
+        (np.int32(3), (3,)),
+        ([5, 3, 5], (3, 5)),
+        ({4}, (4,)),
+        (np.array([7, 2]), (2, 7)),
+        (range(2), (0, 1)),
+        (iter([1]), (1,)),
+    ],
 )
 def test_end_tokens(end_id, ends):
     assert SearchSettings(5, end_id=end_id).end_ids == ends
