@@ -39,8 +39,10 @@ def make_model(family="bert", seed=0, vocab_size=len(TOKENS), deviation=0.25, **
 
 
 def probabilities(model, ids, *others, output=0):
-    """What the whole model gives for one row (L,): float32 array (L, V)."""
-    inputs = [np.array([row], "int32") for row in (ids, *others)]
-    found = model.predict_on_batch(inputs if len(inputs) > 1 else inputs[0])
-    found = keras.tree.flatten(found)
-    return np.asarray(found[output][0], "float32")
+    """What the whole model gives for one row (L,), or rows (B, L): float32 array (…, L, V)."""
+    inputs = [np.atleast_2d(np.array(row, "int32")) for row in (ids, *others)]
+    inputs = inputs[: len(model.inputs)]
+    # Not by predict, which would compile the model for every length.
+    found = model(inputs if len(inputs) > 1 else inputs[0], training=False)
+    found = keras.ops.convert_to_numpy(keras.tree.flatten(found)[output]).astype("float32")
+    return found if np.ndim(ids) == 2 else found[0]
