@@ -77,7 +77,7 @@ LAYERS_OF_THE_HOUSE = [
     ("activations", "depth", "config", "config_file", "conventions", "losses"),
     ("layers",),
     ("models",),
-    ("weights",),
+    ("generation", "weights"),
     ("folders", "registry", "request", "arguments"),
     ("factory", "inspection", "refold", "vocabulary_files"),
     ("convert",),
@@ -85,7 +85,7 @@ LAYERS_OF_THE_HOUSE = [
     ("__main__",),
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS_OF_THE_HOUSE) for name in names}
-APART = {"tokenizers", "data", "generation"}
+APART = {"tokenizers", "data"}
 
 
 def part_of(module):

@@ -137,8 +137,10 @@ class _Chains:
         rows = [(row, self.segments) for row in masked]
         vocabulary = self.reader.vocabulary.ordinary
         logits = np.full((len(masked), len(vocabulary)), -np.inf, "float32")
-        for number, found in self.reader.logits(rows, places[:, None], self.batch_size):
-            logits[number] = np.where(vocabulary, found[0, : len(vocabulary)], -np.inf)
+        # All texts have this one length for good, so there is no need to round it up.
+        found = self.reader.logits(rows, places[:, None], self.batch_size, step=1)
+        for number, own in found:
+            logits[number] = np.where(vocabulary, own[0, : len(vocabulary)], -np.inf)
         return logits
 
 

@@ -177,13 +177,14 @@ class MaskedLM:
         )
         return [arrays[name] for name in _INPUTS if self._view.has_layer(name)]
 
-    def logits(self, rows, places, batch_size):
+    def logits(self, rows, places, batch_size, step=_STEP):
         """Yields what the model says at some places of rows, shortest rows first.
 
         Args:
             rows: list of (token_ids, segment_ids).
             places: for each row a list of indexes of its tokens, at least one.
             batch_size: how many rows are computed at once.
+            step: lengths are rounded up to a multiple of it.
 
         Yields:
             (number of the row, float32 array (M, V) of logits).
@@ -192,7 +193,7 @@ class MaskedLM:
         for start in range(0, len(order), batch_size):
             chosen = order[start : start + batch_size]
             length = len(rows[chosen[-1]][0])
-            length = min(-(-length // _STEP) * _STEP, self.limit or length + _STEP)
+            length = min(-(-length // step) * step, self.limit or length + step)
             width = max(len(places[number]) for number in chosen)
             indexes = np.zeros((len(chosen), width), "int32")
             for index, number in zip(indexes, chosen, strict=True):
@@ -239,10 +240,14 @@ def _make_reader(view):
     # Before the activation, which may be any: softmax, none, a function of the user's.
     logits = view.calls(end)[0].input_tensors[0]  # (B, L, V)
     places = keras.Input((None,), dtype="int32", name="places")
-    chosen = ops.take_along_axis(hidden, ops.expand_dims(places, -1), axis=1)  # (B, M, H)
     inputs = [view.calls(name)[0].output_tensors[0] for name in _INPUTS if view.has_layer(name)]
     try:
-        return keras.Model([*inputs, places], keras.Model(hidden, logits)(chosen))
+        if hidden.shape[1] is None:
+            logits = keras.Model(hidden, logits)(_taken(hidden, places))  # (B, M, V)
+        else:
+            # The graph of a head that was built for L tokens takes no other number.
+            logits = _taken(logits, places)
+        return keras.Model([*inputs, places], logits)
     except ValueError as error:
         names = {view.full_name(name) for name in _INPUTS}
         others = [tensor.name for tensor in view.model.inputs if tensor.name not in names]
@@ -251,6 +256,11 @@ def _make_reader(view):
             f"Expected no other inputs than {', '.join(_INPUTS)}.\n"
             "Build it without additional_input_layers and layer_norm_cond."
         ) from error
+
+
+def _taken(vectors, places):
+    """Returns the vectors (B, M, H) at places (B, M) of vectors (B, L, H)."""
+    return ops.take_along_axis(vectors, ops.expand_dims(places, -1), axis=1)
 
 
 def _first_position(config):

@@ -22,6 +22,14 @@ ONLY_FOR = {
     "seed": ("sample", None),
 }
 
+# What numbers have to be like, and how to say it.
+RANGES = {
+    "temperature": (lambda value: value > 0, " above 0"),
+    "top_p": (lambda value: 0 < value <= 1, " above 0 and at most 1"),
+    "length_penalty": (lambda value: True, "; negative ones favour short texts"),
+    "repetition_penalty": (lambda value: value > 0, " above 0; 1 changes nothing"),
+}
+
 
 @dataclass(frozen=True)
 class SearchSettings:
@@ -148,21 +156,28 @@ def _check_integers(settings):
 
 def _check_numbers(settings):
     """Refuses what has to be a finite number in a range and is none."""
-    ranges = {
-        "temperature": (lambda value: value > 0, "above 0"),
-        "top_p": (lambda value: 0 < value <= 1, "above 0 and at most 1"),
-        "length_penalty": (lambda value: True, "; negative ones favour short texts"),
-        "repetition_penalty": (lambda value: value > 0, "above 0; above 1 it discourages"),
-    }
-    for name, (accepts, words) in ranges.items():
+    for name in RANGES:
         value = getattr(settings, name)
-        if value is None and name == "top_p":
-            continue
-        if not (_is_number(value) and accepts(value)):
-            raise ConfigError(
-                f"{name}={value!r} (of type {type(value).__name__}).\n"
-                f"Expected a finite number{'' if words[0] == ';' else ' '}{words}."
-            )
+        if value is not None or name != "top_p":
+            check_number(name, value)
+
+
+def check_number(name, value, kind=None):
+    """Refuses a value that is no finite number, or outside the range of its kind.
+
+    Args:
+        name: of the argument, for the message.
+        value: anything.
+        kind: a key of `RANGES`; the name unless given.
+
+    Raises:
+        ConfigError: names the value, its type and the range.
+    """
+    accepts, words = RANGES[kind or name]
+    if not (_is_number(value) and accepts(value)):
+        raise ConfigError(
+            f"{name}={value!r} (of type {type(value).__name__}).\nExpected a finite number{words}."
+        )
 
 
 def _is_number(value):

@@ -7,7 +7,17 @@ from kerasbert import build_transformer_model
 from kerasbert.tokenizers import Tokenizer
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[unused1]"]
-WORDS = [*"今天气很好坏不满意房间干净吵。，？", "play", "##ing", "good", "bad", "it", "was", ".", "a"]
+WORDS = [
+    *"今天气很好坏不满意房间干净吵。，？",
+    "play",
+    "##ing",
+    "good",
+    "bad",
+    "it",
+    "was",
+    ".",
+    "a",
+]
 TOKENS = SPECIAL + WORDS
 
 

@@ -62,6 +62,15 @@ def assert_fills(found, expected, ids, tolerance=1e-5):
             assert candidate.token == TOKENS[candidate.id]
 
 
+def assert_same(found, expected):
+    """Compares results for one text, or lists of them."""
+    found, expected = keras.tree.flatten(found), keras.tree.flatten(expected)
+    assert [(c.id, c.text) for c in found] == [(c.id, c.text) for c in expected]
+    np.testing.assert_allclose(
+        [c.probability for c in found], [c.probability for c in expected], atol=1e-5
+    )
+
+
 @pytest.mark.backends
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_fills_as_the_whole_model_says(family, tokenizer):
@@ -126,12 +135,7 @@ def test_inputs_that_options_add(tokenizer, model):
         {"dtype": "float64"},
     ):
         other = make_model(**options)
-        for ours, theirs in zip(fill_mask(other, tokenizer, [TEXT, LONG]), expected, strict=True):
-            for mine, plain in zip(ours, theirs, strict=True):
-                assert [c.id for c in mine] == [c.id for c in plain]
-                np.testing.assert_allclose(
-                    [c.probability for c in mine], [c.probability for c in plain], atol=1e-5
-                )
+        assert_same(fill_mask(other, tokenizer, [TEXT, LONG]), expected)
 
 
 def test_kept_tokens(tokenizer):
@@ -172,7 +176,7 @@ def whole_config():
 
 def test_extended_nested_and_reloaded_models(tokenizer, model, tmp_path):
     expected = fill_mask(model, tokenizer, LONG)
-    hidden = model.get_layer("Transformer-1-FeedForward-Norm").output
+    hidden = model.get_layer("Transformer-1-FeedForward").output
     inputs = [keras.Input((None,), dtype="int32", name=name) for name in "ab"]
     model.save(tmp_path / "model.keras")
     for other in (
@@ -180,7 +184,7 @@ def test_extended_nested_and_reloaded_models(tokenizer, model, tmp_path):
         keras.Model(inputs, model(inputs)),
         keras.models.load_model(tmp_path / "model.keras"),
     ):
-        assert fill_mask(other, tokenizer, LONG) == expected
+        assert_same(fill_mask(other, tokenizer, LONG), expected)
 
 
 def test_a_model_for_training_with_a_loss_layer(tokenizer, model):
@@ -192,19 +196,15 @@ def test_a_model_for_training_with_a_loss_layer(tokenizer, model):
             return keras.ops.mean(inputs[1])
 
     training = keras.Model([*model.inputs, targets], Own(1)([targets, model.output]))
-    assert fill_mask(training, tokenizer, LONG) == expected
+    assert_same(fill_mask(training, tokenizer, LONG), expected)
 
 
 @pytest.mark.backends
 def test_texts_of_different_lengths_do_not_touch_each_other(tokenizer, model):
-    texts = [TEXT, LONG, "[MASK]", "好" * 20 + "[MASK]", "[MASK]a", ""[:0] + "it was [MASK]"]
+    texts = [TEXT, LONG, "[MASK]", "好" * 20 + "[MASK]", "[MASK]a", "it was [MASK]"]
     together = fill_mask(model, tokenizer, texts, batch_size=4)
     for text, found in zip(texts, together, strict=True):
-        for ours, alone in zip(found, fill_mask(model, tokenizer, text), strict=True):
-            assert [c.text for c in ours] == [c.text for c in alone]
-            np.testing.assert_allclose(
-                [c.probability for c in ours], [c.probability for c in alone], atol=1e-5
-            )
+        assert_same(found, fill_mask(model, tokenizer, text))
 
 
 def test_pairs(tokenizer, model):
@@ -247,7 +247,7 @@ def test_sentencepiece(tmp_path):
     sentencepiece.SentencePieceTrainer.train(
         input=str(tmp_path / "text.txt"),
         model_prefix=str(tmp_path / "sp"),
-        vocab_size=30,
+        vocab_size=24,
         pad_id=0,
         unk_id=1,
         bos_id=-1,

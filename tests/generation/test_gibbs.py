@@ -86,8 +86,13 @@ def test_the_chain_has_the_limit_of_its_transition_matrix(order, length, small):
     expected = limit_of(matrix)
     assert expected.max() > 2 / len(expected), "a limit that is no uniform distribution"
     found = gibbs_sample(
-        *small, length=length, steps=12 * length, order=order, num_samples=CHAINS,
-        batch_size=CHAINS, seed=1,
+        *small,
+        length=length,
+        steps=12 * length,
+        order=order,
+        num_samples=CHAINS,
+        batch_size=CHAINS,
+        seed=1,
     )
     assert_drawn_from(counts(found, length), expected)
 
@@ -99,8 +104,14 @@ def test_temperature_and_top_k_change_the_limit(temperature, top_k, small):
     start = np.full(len(matrix), 1 / len(matrix))
     # With top_k the chain may have more limits than one; from masks it reaches this.
     found = gibbs_sample(
-        *small, length=2, steps=30, num_samples=CHAINS, batch_size=CHAINS, seed=2,
-        temperature=temperature, top_k=top_k,
+        *small,
+        length=2,
+        steps=30,
+        num_samples=CHAINS,
+        batch_size=CHAINS,
+        seed=2,
+        temperature=temperature,
+        top_k=top_k,
     )
     assert_drawn_from(counts(found, 2), start @ np.linalg.matrix_power(matrix, 400))
 
@@ -113,7 +124,9 @@ def test_a_prompt_stays_and_conditions_the_rest(small):
     )
     assert {sample.tokens[0] for sample in found} == {"乙"}
     assert_drawn_from(np.bincount([s.ids[1] - FIRST for s in found], minlength=3), expected)
-    numbered = gibbs_sample(*small, "乙甲", 1, fixed=[0], num_samples=CHAINS, batch_size=999, seed=3)
+    numbered = gibbs_sample(
+        *small, "乙甲", 1, fixed=[0], num_samples=CHAINS, batch_size=999, seed=3
+    )
     assert numbered == found
 
 
