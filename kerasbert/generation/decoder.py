@@ -247,7 +247,8 @@ def _log(probas):
 def _check_rtype(name, rtype):
     if rtype not in RTYPES:
         raise ConfigError(
-            f"{name}={rtype!r}.{did_you_mean(rtype, RTYPES)}\nExpected one of: {', '.join(RTYPES)}."
+            f"{name}={rtype!r}.{did_you_mean(rtype, RTYPES)}\n"
+            f"Expected one of: {', '.join(RTYPES)}."
         )
 
 

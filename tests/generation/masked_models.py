@@ -25,12 +25,12 @@ def make_tokenizer(tokens=TOKENS, **options):
     return Tokenizer({token: i for i, token in enumerate(tokens)}, do_lower_case=True, **options)
 
 
-def make_model(family="bert", seed=0, vocab_size=len(TOKENS), deviation=0.25, **options):
+def make_model(family="bert", seed=0, vocab_size=None, deviation=0.25, **options):
     """A model whose weights are wild enough for its probabilities to differ from each other."""
     config = {
-        "vocab_size": vocab_size,
+        "vocab_size": vocab_size or len(TOKENS),
         "hidden_size": 16,
-        "num_hidden_layers": 2,
+        "num_hidden_layers": 1,
         "num_attention_heads": 2,
         "intermediate_size": 24,
         "hidden_act": "gelu",

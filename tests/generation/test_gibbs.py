@@ -4,15 +4,15 @@ from itertools import product
 
 import numpy as np
 import pytest
+from masked_models import SPECIAL, TOKENS, make_model, make_tokenizer, probabilities
 
 from kerasbert.errors import ConfigError, TokenizerError
 from kerasbert.generation import gibbs_sample
-from masked_models import SPECIAL, TOKENS, make_model, make_tokenizer, probabilities
 
 LETTERS = ["甲", "乙", "丙"]
 SMALL = SPECIAL + LETTERS
 FIRST = len(SPECIAL)
-CHAINS = 3000
+CHAINS = 2000
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +88,7 @@ def test_the_chain_has_the_limit_of_its_transition_matrix(order, length, small):
     found = gibbs_sample(
         *small,
         length=length,
-        steps=12 * length,
+        steps=8 * length,
         order=order,
         num_samples=CHAINS,
         batch_size=CHAINS,
@@ -106,7 +106,7 @@ def test_temperature_and_top_k_change_the_limit(temperature, top_k, small):
     found = gibbs_sample(
         *small,
         length=2,
-        steps=30,
+        steps=20,
         num_samples=CHAINS,
         batch_size=CHAINS,
         seed=2,
@@ -124,10 +124,9 @@ def test_a_prompt_stays_and_conditions_the_rest(small):
     )
     assert {sample.tokens[0] for sample in found} == {"乙"}
     assert_drawn_from(np.bincount([s.ids[1] - FIRST for s in found], minlength=3), expected)
-    numbered = gibbs_sample(
-        *small, "乙甲", 1, fixed=[0], num_samples=CHAINS, batch_size=999, seed=3
-    )
-    assert numbered == found
+    numbered = gibbs_sample(*small, "乙甲", 1, fixed=[0], num_samples=9, seed=3)
+    again = gibbs_sample(*small, "乙[MASK]", 1, fixed="text", num_samples=9, seed=3)
+    assert numbered == again
 
 
 def test_argmax_after(small):

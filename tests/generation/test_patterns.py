@@ -3,10 +3,10 @@
 import keras
 import numpy as np
 import pytest
+from masked_models import SPECIAL, TOKENS, make_model, make_tokenizer, probabilities
 
 from kerasbert.errors import ConfigError, TokenizerError
 from kerasbert.generation import PatternClassifier
-from masked_models import SPECIAL, TOKENS, make_model, make_tokenizer, probabilities
 
 PATTERN = "很{mask}满意。{text}"
 WORDS = {"good": ["好", "很"], "bad": "不"}
@@ -126,9 +126,24 @@ def test_texts_without_label_are_masked_at_random(model, tokenizer):
     assert all_of_it[2].sum() == len(text)
 
 
+def test_training_data_has_all_inputs_of_the_model(tokenizer):
+    for options in (
+        {"with_mask_input": True, "custom_position_ids": True},
+        {"config": {"model_type": "roberta", "type_vocab_size": 1}, "family": "roberta"},
+        {"sequence_length": 20},
+    ):
+        own = make_model(**options)
+        classifier = PatternClassifier(own, tokenizer, PATTERN, WORDS)
+        inputs, targets, weights = classifier.training_data(["吵", "房间干净"], ["bad", "bad"])
+        shares = keras.ops.convert_to_numpy(own(inputs, training=False))
+        assert shares.shape[:2] == targets.shape == weights.shape
+        chances = np.log(np.take_along_axis(shares, targets[..., None], axis=-1)[..., 0])
+        scores = classifier.scores(["吵", "房间干净"])[:, 1]
+        np.testing.assert_allclose((chances * weights).sum(axis=1), scores, atol=1e-5)
+
+
 @pytest.mark.backends
-@pytest.mark.parametrize("options", [{}, {"with_mask_input": True, "custom_position_ids": True}])
-def test_a_few_examples_are_enough_for_a_simple_task(options, tokenizer):
+def test_a_few_examples_are_enough_for_a_simple_task(tokenizer):
     """A text is good if 好 stands in it; among other letters in any order."""
     random = np.random.default_rng(0)
 
@@ -142,17 +157,18 @@ def test_a_few_examples_are_enough_for_a_simple_task(options, tokenizer):
             labels.append("good" if good else "bad")
         return texts, labels
 
-    model = make_model(deviation=0.1, **options)
-    classifier = PatternClassifier(
-        model, tokenizer, "{mask}满意。{text}", {"good": "很", "bad": "不"}
-    )
+    model = make_model(deviation=0.1)
+    words = {"good": "很", "bad": "不"}
+    classifier = PatternClassifier(model, tokenizer, "{mask}满意。{text}", words)
     texts, labels = sample(32)
     others, expected = sample(100)
     before = np.mean([a == b for a, b in zip(classifier.predict(others), expected, strict=True)])
-    x, y, weight = classifier.training_data(texts + others[:16], labels + [None] * 16, seed=0)
+    data = classifier.training_data(texts + others[:16], labels + [None] * 16, seed=0)
+    # One long epoch is quicker than many short ones.
+    x, y, weight = keras.tree.map_structure(lambda array: np.tile(array, (50, 1)), data)
     loss = keras.losses.SparseCategoricalCrossentropy(reduction="mean_with_sample_weight")
     model.compile(keras.optimizers.Adam(0.01), loss)
-    model.fit(x, y, sample_weight=weight, batch_size=48, epochs=40, verbose=0)
+    model.fit(x, y, sample_weight=weight, batch_size=48, shuffle=False, verbose=0)
     after = np.mean([a == b for a, b in zip(classifier.predict(others), expected, strict=True)])
     assert before < 0.8 and after >= 0.97
 
