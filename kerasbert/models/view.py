@@ -50,6 +50,10 @@ class EncoderView:
         """Returns the layer called `name`, prefix not counted."""
         return self.model.get_layer(self.full_name(name))
 
+    def calls(self, name):
+        """Returns the calls of the layer called `name` in the graph, in order, as Keras' nodes."""
+        return _nodes_of(self.model, self.layer(name))
+
     def part_names(self, part, config=None, stack=None):
         """Returns, for every depth, the name of the layer that serves a part of its block.
 
