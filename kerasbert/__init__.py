@@ -3,6 +3,7 @@
 from kerasbert import layers
 from kerasbert.convert import convert
 from kerasbert.factory import build_transformer_model
+from kerasbert.generation import generate
 from kerasbert.inspection import inspect_checkpoint
 from kerasbert.models.unsharing import unshare
 from kerasbert.models.view import hidden_state
@@ -18,6 +19,7 @@ __version__ = "0.1.0"
 __all__ = [
     "build_transformer_model",
     "convert",
+    "generate",
     "hidden_state",
     "inspect_checkpoint",
     "layers",

@@ -9,7 +9,13 @@ from keras import ops
 from kerasbert.errors import ConfigError, check_integer, did_you_mean
 from kerasbert.layers.composite import CompositeLayer
 from kerasbert.layers.rotary import apply_rotary_position_embeddings
-from kerasbert.layers.scores import MASKED_SCORE, attention_weights, check_normalization
+from kerasbert.layers.scores import (
+    MASKED_SCORE,
+    attention_scores,
+    attention_weights,
+    check_normalization,
+    weighted_sum,
+)
 
 _POSITION_BIASES = (None, "rotary", "typical_relative", "t5_relative")
 
@@ -175,27 +181,51 @@ class MultiHeadAttention(CompositeLayer):
             added: float tensor that is added to the scores, shaped as `visible`.
         """
         check_position_bias(p_bias, position_bias)
+        memory = self.keys_and_values(key, value, position_bias, p_bias)
+        return self.attend_to(query, [memory], visible, position_bias, p_bias, added)
+
+    def keys_and_values(self, key, value, position_bias=None, p_bias=None):
+        """Returns what queries attend to: keys (B, N, K, S) and values (B, N, K, D)."""
+        key = self._split(self.key(key))
+        if p_bias == "rotary":
+            key = apply_rotary_position_embeddings(position_bias, key)
+        return _heads_first(key), _heads_first(self._split(self.value(value)))
+
+    def attend_to(self, query, memories, visible=None, position_bias=None, p_bias=None, added=None):
+        """Returns what `attend` does, for keys and values that are made already.
+
+        Args:
+            query: float tensor (B, Q, ·).
+            memories: list of pairs as `keys_and_values` gives them; K counts the keys of all.
+            visible: see `attend`.
+            position_bias: see the class; with an axis (B) in front where rows differ.
+            p_bias: see the class.
+            added: see `attend`.
+        """
         # Scaled before the product, which in float16 would sooner overflow.
-        query, key = self._split(self.query(query)), self._split(self.key(key))
+        query = self._split(self.query(query))
         scale = query.shape[-1] ** -0.5 if self.attention_scale else 1.0
         query = query * scale
         if p_bias == "rotary":
-            query, key = apply_rotary_position_embeddings(position_bias, query, key)
-        query, key, value = map(_heads_first, (query, key, self._split(self.value(value))))
-        scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))  # (B, N, Q, K)
+            query = apply_rotary_position_embeddings(position_bias, query)
+        query = _heads_first(query)
+        scores = attention_scores(query, [keys for keys, _ in memories])  # (B, N, Q, K)
         if p_bias == "typical_relative":
-            _check_vectors(position_bias, query, value)
-            scores = scores + ops.einsum("bnqd,qkd->bnqk", query, position_bias)
+            _check_vectors(position_bias, query, memories[0][1])
+            scores = scores + ops.einsum(f"bnqd,{_axes(position_bias)}->bnqk", query, position_bias)
         scores = ops.cast(scores, "float32")
         if p_bias == "t5_relative":
-            scores = scores + ops.cast(ops.transpose(position_bias, (2, 0, 1)), "float32") * scale
+            numbers = ops.moveaxis(ops.cast(position_bias, "float32"), -1, -3)  # (…, N, Q, K)
+            scores = scores + numbers * scale
         biased = scores if added is None else scores + _finite(_with_heads(added))
         visible = None if visible is None else _with_heads(visible)
         weights = attention_weights(biased, visible, self.normalization)
         weights = ops.cast(self.dropout_of_weights(weights), self.compute_dtype)
-        context = ops.matmul(weights, value)  # (B, N, Q, D)
+        context = weighted_sum(weights, [values for _, values in memories])  # (B, N, Q, D)
         if p_bias == "typical_relative":
-            context = context + ops.einsum("bnqk,qkd->bnqd", weights, position_bias)
+            context = context + ops.einsum(
+                f"bnqk,{_axes(position_bias)}->bnqd", weights, position_bias
+            )
         context = _heads_first(context)  # (B, Q, N, D)
         shape = (-1, ops.shape(context)[1], self._value_width)
         return self.output_dense(ops.reshape(context, shape)), scores
@@ -243,6 +273,11 @@ class MultiHeadAttention(CompositeLayer):
 def _heads_first(tensor):
     """Swaps the axes of length and heads, either way."""
     return ops.transpose(tensor, (0, 2, 1, 3))
+
+
+def _axes(vectors):
+    """The axes of relative positions in an einsum, with those of the rows if they have them."""
+    return "qkd" if len(vectors.shape) == 3 else "bqkd"
 
 
 def _with_heads(tensor):

@@ -11,7 +11,12 @@ from kerasbert.errors import ConfigError, check_integer
 from kerasbert.layers.composite import CompositeLayer
 from kerasbert.layers.rotary import apply_rotary_position_embeddings
 from kerasbert.layers.scale_offset import ScaleOffset
-from kerasbert.layers.scores import attention_weights, check_normalization
+from kerasbert.layers.scores import (
+    attention_scores,
+    attention_weights,
+    check_normalization,
+    weighted_sum,
+)
 from kerasbert.layers.tables import is_nested
 
 
@@ -144,16 +149,29 @@ class GatedAttentionUnit(CompositeLayer):
             visible: bool tensor (B, 1, K) or (B, L, K), or None.
             position_bias: see the class.
         """
+        return self.attend_from(inputs, None, visible, position_bias)[0]
+
+    def attend_from(self, inputs, memory=None, visible=None, position_bias=None):
+        """Returns what `attend` does, and the pair of keys and values of `inputs`.
+
+        Args:
+            inputs: see the class.
+            memory: None, or the keys (B, M, S) and values (B, M, U) of tokens before these.
+            visible: bool tensor (B, 1 or L, M + K), or None.
+            position_bias: see the class.
+        """
         gate, query, key, value = self._project(inputs)
         if position_bias is not None:
             query, key = apply_rotary_position_embeddings(position_bias, query, key)
         if self.attention_scale:
             # Before the product, which in float16 would sooner overflow.
             query = query * self.key_size**-0.5
-        scores = ops.matmul(query, ops.transpose(key, (0, 2, 1)))  # (B, L, K)
+        memories = [(key, value)] if memory is None else [memory, (key, value)]
+        scores = attention_scores(query, [keys for keys, _ in memories])  # (B, L, M + K)
         weights = self.dropout_of_weights(attention_weights(scores, visible, self.normalization))
-        context = ops.matmul(ops.cast(weights, self.compute_dtype), value)  # (B, L, U)
-        return self.o_dense(gate * context)  # (B, L, H)
+        weights = ops.cast(weights, self.compute_dtype)
+        context = weighted_sum(weights, [values for _, values in memories])  # (B, L, U)
+        return self.o_dense(gate * context), (key, value)  # (B, L, H)
 
     def _project(self, inputs):
         """Returns gate (B, L, U), query (B, L, S), key (B, K, S) and value (B, K, U)."""

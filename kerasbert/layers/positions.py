@@ -101,8 +101,13 @@ class PositionEmbedding(MergingLayer, TableLayer):
         inner = ops.take(table, positions % self.input_dim, axis=0)
         return alpha * outer + (1 - alpha) * inner
 
+    @property
+    def max_positions(self):
+        """How many positions there are vectors for."""
+        return self.input_dim if self._alpha is None else self.input_dim**2
+
     def _check_length(self, length):
-        most = self.input_dim if self._alpha is None else self.input_dim**2
+        most = self.max_positions
         if length is not None and length > most:
             squared = "" if self._alpha is None else " squared, as it is hierarchical"
             raise ConfigError(

@@ -58,7 +58,12 @@ class RelativePositionEmbedding(TableLayer):
         queries, keys = pair(queries, queries if keys is None else keys)
         rows = ops.arange(ops.shape(queries)[1], dtype="int32")[:, None]
         columns = ops.arange(ops.shape(keys)[1], dtype="int32")[None]
-        return ops.take(self.table(), self.rows_of(columns - rows), axis=0)  # (Q, K, D)
+        return self.vectors_of(columns - rows)  # (Q, K, D)
+
+    def vectors_of(self, distances):
+        """Returns the vectors (…, D) of distances (…), key minus query."""
+        table = ops.cast(self.table(), self.compute_dtype)
+        return ops.take(table, self.rows_of(distances), axis=0)
 
     def table(self):
         """Returns the vectors (input_dim, D) of all distances."""

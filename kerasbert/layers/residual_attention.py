@@ -75,17 +75,49 @@ class SelfAttention(ResidualLayer, MultiHeadAttention):
         condition=None,
     ):
         """Returns the hidden state after attention; see the class for shapes."""
+        return self.extend(
+            inputs, None, attention_mask, position_bias, p_bias, previous_scores, condition
+        )[0]
+
+    def extend(
+        self,
+        inputs,
+        memory,
+        attention_mask=None,
+        position_bias=None,
+        p_bias=None,
+        previous_scores=None,
+        condition=None,
+    ):
+        """Attends to the tokens of before as well, whose keys and values are kept.
+
+        Args:
+            inputs: float tensor (B, L, H) of the new tokens.
+            memory: None, or the pair of keys (B, N, M, S) and values (B, N, M, D) of M tokens.
+            attention_mask: bool tensor (B, 1 or L, M + L); the new tokens come last.
+            position_bias: as in a call, but with "typical_relative" and "t5_relative" it may
+                have an axis of rows in front; K is M + L.
+            p_bias: as in a call.
+            previous_scores: scores (B, N, L, M + L) of the block before.
+            condition: as in a call.
+
+        Returns:
+            What a call returns, and the pair of keys and values of the new tokens.
+        """
+        check_position_bias(p_bias, position_bias)
         hidden = self.before(inputs, condition)
-        outputs, scores = self.attend(
-            hidden, hidden, hidden, attention_mask, position_bias, p_bias, previous_scores
+        new = self.keys_and_values(hidden, hidden, position_bias, p_bias)
+        memories = [new] if memory is None else [memory, new]
+        outputs, scores = self.attend_to(
+            hidden, memories, attention_mask, position_bias, p_bias, previous_scores
         )
         outputs = self.after(inputs, outputs, condition)
         if not self.return_attention_scores:
-            return outputs
+            return outputs, new
         if previous_scores is not None:
             # Keras has given them the type that the layer computes in.
             scores = scores + ops.cast(previous_scores, scores.dtype)
-        return outputs, scores
+        return (outputs, scores), new
 
     def compute_mask(self, inputs, previous_mask=None):
         """The output has the Keras mask of the input."""
@@ -159,8 +191,22 @@ class CrossAttention(ResidualLayer, MultiHeadAttention):
         condition=None,
     ):
         """Returns the hidden state after attention; see the class for shapes."""
+        memory = self.keys_and_values(context, context, position_bias, p_bias)
+        return self.recall(inputs, memory, attention_mask, position_bias, p_bias, condition)
+
+    def recall(
+        self,
+        inputs,
+        memory,
+        attention_mask=None,
+        position_bias=None,
+        p_bias=None,
+        condition=None,
+    ):
+        """Returns what a call does, for the pair of keys and values of a context seen before."""
+        check_position_bias(p_bias, position_bias)
         hidden = self.before(inputs, condition)
-        outputs, _ = self.attend(hidden, context, context, attention_mask, position_bias, p_bias)
+        outputs, _ = self.attend_to(hidden, [memory], attention_mask, position_bias, p_bias)
         return self.after(inputs, outputs, condition)
 
     def compute_mask(self, inputs, previous_mask=None):
@@ -220,8 +266,16 @@ class ResidualGatedAttention(ResidualLayer, GatedAttentionUnit):
 
     def call(self, inputs, attention_mask=None, position_bias=None, condition=None):
         """Returns the hidden state after the block; see the class for shapes."""
-        outputs = self.attend(self.before(inputs, condition), attention_mask, position_bias)
-        return self.after(inputs, outputs, condition)
+        return self.extend(inputs, None, attention_mask, position_bias, condition)[0]
+
+    def extend(self, inputs, memory, attention_mask=None, position_bias=None, condition=None):
+        """Attends to the tokens of before as well, as `SelfAttention.extend` does.
+
+        The memory is the pair of keys (B, M, S) and values (B, M, U).
+        """
+        hidden = self.before(inputs, condition)
+        outputs, new = self.attend_from(hidden, memory, attention_mask, position_bias)
+        return self.after(inputs, outputs, condition), new
 
     def compute_mask(self, inputs, previous_mask=None):
         """The output has the Keras mask of the input."""

@@ -5,6 +5,7 @@ Shapes: Q queries, K keys.
 
 import math
 
+import numpy as np
 from keras import ops
 
 from kerasbert.errors import ConfigError, did_you_mean
@@ -16,6 +17,26 @@ MASKED_SCORE = -1e9
 
 # The number of keys at which softmax_plus is the plain softmax, and the least it counts.
 _USUAL_KEYS, _FEWEST_KEYS = 512, 16
+
+
+def attention_scores(query, keys):
+    """Returns the products (…, Q, K) of queries (…, Q, S) with a list of keys (…, K_i, S).
+
+    K is the sum of all K_i. The keys are not joined, which would copy a long memory of them for
+    every new token.
+    """
+    axes = (*range(len(query.shape) - 2), len(query.shape) - 1, len(query.shape) - 2)
+    parts = [ops.matmul(query, ops.transpose(part, axes)) for part in keys]
+    return parts[0] if len(parts) == 1 else ops.concatenate(parts, axis=-1)
+
+
+def weighted_sum(weights, values):
+    """Returns the sum (…, Q, D) of a list of values (…, K_i, D), weighted by (…, Q, K)."""
+    if len(values) == 1:
+        return ops.matmul(weights, values[0])
+    ends = np.cumsum([part.shape[-2] for part in values])[:-1]
+    weights = ops.split(weights, [int(end) for end in ends], axis=-1)
+    return sum(ops.matmul(*pair) for pair in zip(weights, values, strict=True))
 
 
 def attention_weights(scores, mask=None, normalization="softmax"):

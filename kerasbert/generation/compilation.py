@@ -1,0 +1,166 @@
+"""Compiled functions, and memory that is written in place, on each of Keras' backends."""
+
+import functools
+
+import keras
+import numpy as np
+from keras import ops
+
+_BACKEND = keras.backend.backend()
+
+
+def compiled(function, variables):
+    """Returns `function`, compiled once for the shapes of its arguments.
+
+    Args:
+        function: takes and returns nests of tensors; its keyword arguments do not change what is
+            computed with.
+        variables: the Keras variables that it reads. Their values may change between calls.
+
+    Returns:
+        A function of the same arguments, which may be numpy arrays.
+    """
+    if _BACKEND == "tensorflow":
+        import tensorflow as tf
+
+        return tf.function(function, jit_compile=True, autograph=False)
+    if _BACKEND == "jax":
+        return _compiled_by_jax(function, variables)
+    return _without_gradients(function)
+
+
+def _compiled_by_jax(function, variables):
+    import jax
+
+    # A variable that is read from outside would become a constant.
+    @jax.jit
+    def stateless(values, args):
+        with keras.StatelessScope(state_mapping=list(zip(variables, values, strict=True))):
+            return function(*args)
+
+    return lambda *args: stateless([variable.value for variable in variables], args)
+
+
+def _without_gradients(function):
+    import torch
+
+    @functools.wraps(function)
+    def call(*args):
+        with torch.no_grad():
+            is_array = {np.ndarray: ops.convert_to_tensor}
+            return function(
+                *keras.tree.map_structure(lambda x: is_array.get(type(x), _same)(x), args)
+            )
+
+    return call
+
+
+def _same(value):
+    return value
+
+
+def to_numpy(tensor):
+    """Returns a numpy array of a tensor."""
+    return ops.convert_to_numpy(tensor)
+
+
+def rows_of(nest, rows):
+    """Returns a nest of tensors (B, …) with some of their rows, an int array (R,)."""
+    return keras.tree.map_structure(lambda tensor: ops.take(tensor, rows, axis=0), nest)
+
+
+class Memory:
+    """Keys and values of the tokens so far, in arrays with room for more.
+
+    The tokens stand on the last axis but one.
+
+    Args:
+        parts: list of pairs of float tensors (B, …, M, ·).
+        capacity: for how many tokens there is room, at least M.
+
+    Attributes:
+        parts: the list of the pairs (B, …, capacity, ·); zeros where nothing is written.
+        capacity: see there.
+    """
+
+    def __init__(self, parts, capacity):
+        self.capacity = capacity
+        self.parts = [tuple(_writable(_extended(x, capacity)) for x in pair) for pair in parts]
+
+    def write(self, new, column):
+        """Writes a list of pairs (B, …, J, ·) from `column` on."""
+        self.parts = _write(self.parts, new, np.array(column, "int32"))
+
+    def pick(self, rows, columns, capacity):
+        """Keeps some rows and tokens.
+
+        Args:
+            rows: int array (R,).
+            columns: int array (R, m), the tokens to keep of each of these rows.
+            capacity: for how many tokens there is to be room then.
+        """
+        parts = [tuple(_picked(x, rows, columns) for x in pair) for pair in self.parts]
+        self.__init__(parts, capacity)
+
+
+def _extended(tensor, capacity):
+    missing = capacity - tensor.shape[-2]
+    widths = [(0, 0)] * len(tensor.shape)
+    widths[-2] = (0, missing)
+    return ops.pad(tensor, widths) if missing else tensor
+
+
+def _picked(tensor, rows, columns):
+    tensor = ops.take(ops.convert_to_tensor(tensor), rows, axis=0)
+    between = (1,) * (len(tensor.shape) - 3)
+    index = ops.reshape(columns, (len(rows), *between, columns.shape[1], 1))
+    return ops.take_along_axis(tensor, index, axis=-2)
+
+
+def _writable(tensor):
+    """Returns what can be written to without copying all of it."""
+    if _BACKEND != "tensorflow":
+        return tensor
+    import tensorflow as tf
+
+    return tf.Variable(tensor, trainable=False)
+
+
+def _write(parts, new, column):
+    return _writer()(parts, new, column)
+
+
+@functools.cache
+def _writer():
+    if _BACKEND == "tensorflow":
+        import tensorflow as tf
+
+        # Not a part of the compiled step: XLA would return, so copy, the whole memory.
+        write = tf.function(_write_slices, autograph=False)
+        return lambda parts, *args: write(parts, *args) or parts
+    if _BACKEND == "jax":
+        import jax
+
+        return jax.jit(_updated, donate_argnums=0)
+    return lambda parts, *args: _write_slices(parts, *args) or parts
+
+
+def _write_slices(parts, new, column):
+    for variables, tensors in zip(parts, new, strict=True):
+        for variable, tensor in zip(variables, tensors, strict=True):
+            place = (..., slice(column, column + tensor.shape[-2]), slice(None))
+            if hasattr(variable, "assign"):
+                variable[place].assign(tensor)
+            else:
+                variable[place] = tensor
+
+
+def _updated(parts, new, column):
+    """The form of `_write_slices` for arrays that cannot change."""
+
+    def updated(array, tensor):
+        starts = [0] * len(array.shape)
+        starts[-2] = column
+        return ops.slice_update(array, starts, tensor)
+
+    return keras.tree.map_structure(updated, parts, new)
