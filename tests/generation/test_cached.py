@@ -74,7 +74,9 @@ def compare(one, prompts, method, model=None):
     found = texts(generate(model, one.given(prompts), MOST, **settings))
     wanted = texts(generate(model, one.given(prompts), MOST, use_cache=False, **settings))
     for prompt, own, other in zip(prompts, found, wanted, strict=True):
-        for text, its in zip(*([x] if method == "greedy" else x for x in (own, other)), strict=True):
+        for text, its in zip(
+            *([x] if method == "greedy" else x for x in (own, other)), strict=True
+        ):
             assert text == its, f"{one}, {method}: " + first_difference(one, prompt, text, its)
     return found
 

@@ -213,7 +213,9 @@ def test_rows_that_ended_cost_nothing(one, monkeypatch):
     def allowed(row, new):
         return [4] if len(new) >= row else range(30, 60)
 
-    found = generate(one.build(), random_prompts(12, seed=26), 14, end_id=ends, allowed_tokens=allowed)
+    found = generate(
+        one.build(), random_prompts(12, seed=26), 14, end_id=ends, allowed_tokens=allowed
+    )
     assert [len(text) for text in found] == [n + 1 for n in range(12)]
     # A row is asked for as long as its text is not over.
     assert asked == list(range(11, 0, -1))

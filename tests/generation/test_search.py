@@ -73,9 +73,7 @@ def test_steps_are_those_of_the_search():
     texts, scores, _ = run(random_logits(9), 4, **options)
     found = [[[] for _ in range(3)] for _ in range(4)]
     sums = np.zeros((4, 3))
-    iterator = steps(
-        Written(random_logits(9), 4), nothing_before(4), SearchSettings(8, **options)
-    )
+    iterator = steps(Written(random_logits(9), 4), nothing_before(4), SearchSettings(8, **options))
     for step in iterator:
         assert step.tokens.shape == step.scores.shape == (len(step.rows), 3)
         for i, j in itertools.product(range(len(step.rows)), range(3)):
