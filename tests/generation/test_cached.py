@@ -6,15 +6,16 @@ from writers import (
     ENDS,
     FEW,
     VOCABULARY,
+    WRITERS,
     all_logits,
     assert_greedy,
     assert_same_scores,
     decoding,
-    do_not_compile,  # noqa: F401 - a fixture
     each,
     few,
     full_logits,
     log_softmax,
+    main_and_slow,
     margin,
     plain_greedy,
     random_prompts,
@@ -81,13 +82,22 @@ def compare(one, prompts, method, model=None):
     return found
 
 
+#: The whole of it for two kinds, and for all where time does not matter.
+each_of_200 = pytest.mark.parametrize(
+    "one",
+    [pytest.param(w, marks=() if w.name in FEW else pytest.mark.slow) for w in WRITERS],
+    ids=str,
+)
+
+
 # ---- the scores of every step --------------------------------------------------------------------
 
 
 @pytest.mark.backends
 @each
 @pytest.mark.parametrize("cached", [True, False], ids=["cached", "uncached"])
-def test_the_first_scores_are_those_of_a_full_run(one, cached, do_not_compile):
+@pytest.mark.usefixtures("do_not_compile")
+def test_the_first_scores_are_those_of_a_full_run(one, cached):
     prompts = random_prompts(4, seed=1)
     found = decoding(one, one.made(), prompts, cached=cached).first()
     assert found.dtype == np.float32 and found.shape == (4, VOCABULARY)
@@ -98,15 +108,16 @@ def test_the_first_scores_are_those_of_a_full_run(one, cached, do_not_compile):
 
 @pytest.mark.backends
 @each
-def test_the_scores_of_every_step(one, do_not_compile):
+@pytest.mark.usefixtures("do_not_compile")
+def test_the_scores_of_every_step(one):
     """Random texts whose slots change places, and of which some rows end before others."""
     rng = np.random.default_rng(4)
-    prompts, slots = [[7], *random_prompts(4, seed=5), list(range(10, 34))], 3
+    prompts, slots = [[7], *random_prompts(2, seed=5), list(range(10, 34))], 2
     model = decoding(one, one.made(), prompts, slots)
     scores = model.first()
     written = [[([], [own])] for own in scores]
     alive, done = np.arange(len(prompts)), []
-    for keep in ((0, 1, 2, 3, 4, 5), (0, 1, 3, 4, 5), (1, 2, 4), (0, 1, 2), (0, 2), (1,)):
+    for keep in ((0, 1, 2, 3), (0, 1, 3), (1, 2), (1,)):
         keep = np.array(keep)
         done += [(alive[n], *written[n][0]) for n in range(len(alive)) if n not in keep]
         parents = rng.integers(0, len(written[0]), (len(keep), slots))
@@ -130,19 +141,20 @@ def test_the_scores_of_every_step(one, do_not_compile):
 # ---- texts -----------------------------------------------------------------------------------
 
 
-@each
+@main_and_slow
 @pytest.mark.parametrize("method", METHODS)
-def test_cached_as_uncached(one, method, do_not_compile):
+@pytest.mark.usefixtures("quick_to_compile")
+def test_cached_as_uncached(one, method):
     prompts = random_prompts(12, seed=6)
     found = compare(one, prompts, method)
     flat = [tuple(t) for row in found for t in (row if method != "greedy" else [row])]
-    assert len(set(flat)) > len(flat) / 4, "nearly all texts are the same"
+    assert len(set(flat)) > 1, "nearly all texts are the same"
 
 
-@pytest.mark.slow
-@each
+@each_of_200
 @pytest.mark.parametrize("method", METHODS)
-def test_cached_as_uncached_for_200_prompts(one, method, do_not_compile):
+@pytest.mark.usefixtures("quick_to_compile")
+def test_cached_as_uncached_for_200_prompts(one, method):
     prompts = random_prompts(200, seed=8)
     found = [text for batch in batches(prompts) for text in compare(one, batch, method)]
     if method == "greedy":
@@ -160,8 +172,9 @@ def test_compiled_cached_as_uncached(one, method):
 
 
 @pytest.mark.backends
-@each
-def test_greedy_is_what_the_model_says(one, do_not_compile):
+@main_and_slow
+@pytest.mark.usefixtures("quick_to_compile")
+def test_greedy_is_what_the_model_says(one):
     """One full run over the whole text of a row tells what is likeliest at every step."""
     prompts = random_prompts(6, seed=10)
     found = generate(one.made(), one.given(prompts), MOST, end_id=ENDS)
@@ -171,7 +184,8 @@ def test_greedy_is_what_the_model_says(one, do_not_compile):
 
 @pytest.mark.parametrize("name", FEW)
 @pytest.mark.parametrize("use_cache", [True, False], ids=["cached", "uncached"])
-def test_a_plain_loop(name, use_cache, do_not_compile):
+@pytest.mark.usefixtures("quick_to_compile")
+def test_a_plain_loop(name, use_cache):
     one = writer(name)
     prompts = random_prompts(6, seed=11)
     found = generate(one.made(), prompts, MOST, end_id=ENDS, use_cache=use_cache)
@@ -180,7 +194,8 @@ def test_a_plain_loop(name, use_cache, do_not_compile):
 
 @pytest.mark.slow
 @each
-def test_a_plain_loop_of_every_kind(one, do_not_compile):
+@pytest.mark.usefixtures("quick_to_compile")
+def test_a_plain_loop_of_every_kind(one):
     prompts = random_prompts(4, seed=12)
     found = generate(one.made(), one.given(prompts), MOST, end_id=ENDS, use_cache=False)
     wanted = [

@@ -11,7 +11,6 @@ from writers import (
     VOCABULARY,
     WRITERS,
     assert_greedy,
-    do_not_compile,  # noqa: F401 - a fixture
     each,
     few,
     plain_greedy,
@@ -21,12 +20,12 @@ from writers import (
 
 from harness import refused
 from kerasbert.errors import ConfigError
-from kerasbert.generation import generate
+from kerasbert.generation import compilation, generate
 from kerasbert.generation.cached import CachedDecoding
 from kerasbert.generation.stepwise import StepwiseModel
 
 MOST = 6
-pytestmark = pytest.mark.usefixtures("do_not_compile")
+pytestmark = pytest.mark.usefixtures("quick_to_compile")
 
 #: Of each way to learn of positions and of padding one.
 PADDED = (
@@ -207,6 +206,8 @@ def test_rows_that_ended_cost_nothing(one, monkeypatch):
 
     monkeypatch.setattr(CachedDecoding, "step", asking)
     monkeypatch.setattr(StepwiseModel, "step", running)
+    # Uncompiled, as else only the first call of each size is seen.
+    monkeypatch.setattr(compilation, "compiled", lambda function, variables: function)
     # Half of the rows may end at once, the others later.
     ends = set(range(4, 24))
 

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from writers import SIZES, decoding, do_not_compile, random_prompts, writer  # noqa: F401
+from writers import SIZES, random_prompts, writer
 
 from harness import refused
 from kerasbert import build_transformer_model

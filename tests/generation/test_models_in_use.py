@@ -10,7 +10,6 @@ from writers import (
     FEW,
     VOCABULARY,
     decoding,
-    do_not_compile,  # noqa: F401 - a fixture
     few,
     fill,
     random_prompts,
@@ -24,7 +23,7 @@ from kerasbert.tokenizers import Tokenizer
 
 MOST = 5
 PROMPTS = random_prompts(4, seed=40)
-uncompiled = pytest.mark.usefixtures("do_not_compile")
+quick = pytest.mark.usefixtures("quick_to_compile")
 
 
 def texts(model, one, **settings):
@@ -46,7 +45,7 @@ HALF = (
 )
 
 
-@uncompiled
+@quick
 @pytest.mark.backends
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "mixed_float16"])
 @pytest.mark.parametrize("name", HALF)
@@ -67,6 +66,7 @@ def test_low_precision(name, dtype):
 # ---- weights that change ---------------------------------------------------------------------
 
 
+@quick
 @pytest.mark.backends
 @pytest.mark.parametrize("name", FEW)
 def test_new_weights_write_new_texts(name, tmp_path):
@@ -86,6 +86,7 @@ def test_new_weights_write_new_texts(name, tmp_path):
     assert texts(model, one) == after
 
 
+@quick
 @pytest.mark.parametrize("name", FEW)
 def test_a_model_that_is_trained(name):
     """Before the first step of training, between two, and as a copy with its weights."""
@@ -107,7 +108,7 @@ def test_a_model_that_is_trained(name):
     assert np.isfinite(model.evaluate(row, wanted, verbose=0))
 
 
-@uncompiled
+@quick
 @pytest.mark.parametrize("name", [*FEW, "bert_condition_unilm", "gpt2_mask", "gau_alpha_lm"])
 def test_saved_and_loaded(name, tmp_path):
     one = writer(name)
@@ -120,7 +121,7 @@ def test_saved_and_loaded(name, tmp_path):
     assert texts(model, one) == before
 
 
-@uncompiled
+@quick
 def test_extended_models():
     """A model of one's own around it, with further outputs."""
     one = writer("bert_unilm")
@@ -187,7 +188,7 @@ def tokenizer():
     return Tokenizer({word: number for number, word in enumerate(WORDS)})
 
 
-@uncompiled
+@quick
 @pytest.mark.parametrize("name", FEW)
 @pytest.mark.parametrize(
     "settings", [{}, {"method": "sample", "seed": 5}], ids=["greedy", "sample"]
@@ -204,7 +205,7 @@ def test_streams_are_what_generate_writes(name, settings, tokenizer):
         assert all(pieces) and "".join(pieces) == tokenizer.decode(wanted)
 
 
-@uncompiled
+@quick
 def test_a_stream_goes_token_by_token(monkeypatch):
     one, done = writer("albert_unilm"), []
 
