@@ -1,0 +1,205 @@
+"""Cached decoding writes what uncached decoding writes, and that is what the model says."""
+
+import numpy as np
+import pytest
+from writers import (
+    ENDS,
+    FEW,
+    VOCABULARY,
+    WRITERS,
+    all_logits,
+    assert_greedy,
+    assert_same_scores,
+    decoding,
+    each,
+    few,
+    full_logits,
+    log_softmax,
+    main_and_slow,
+    margin,
+    plain_greedy,
+    random_prompts,
+    writer,
+)
+
+from kerasbert.generation import generate
+
+MOST = 8
+METHODS = {
+    "greedy": {"method": "greedy"},
+    "beam": {"method": "beam", "beam_size": 4, "num_return": 2},
+    "sample": {
+        "method": "sample",
+        "top_k": 5,
+        "temperature": 0.8,
+        "num_return": 2,
+        "seed": 3,
+    },
+}
+BATCHES = (1, 16, 5, 11, 2, 8, 3, 16)
+
+
+def batches(prompts):
+    """The prompts in batches of 1 to 16."""
+    sizes, start = 0, 0
+    while start < len(prompts):
+        size = BATCHES[sizes % len(BATCHES)]
+        yield prompts[start : start + size]
+        sizes, start = sizes + 1, start + size
+
+
+def texts(found):
+    """Lists of ids in the place of arrays, at any depth."""
+    if isinstance(found, list):
+        return [texts(item) for item in found]
+    assert found.dtype == np.int32 and found.ndim == 1
+    return found.tolist()
+
+
+def first_difference(one, prompt, text, other):
+    """Where two texts part, and how near the two best tokens are there."""
+    same = next((i for i, (a, b) in enumerate(zip(text, other, strict=False)) if a != b), None)
+    if same is None:
+        return f"{text} and {other} have different lengths"
+    scores = full_logits(one, one.made(), prompt, text[:same])
+    return (
+        f"cached {text}\nuncached {other}\npart at {same} after {prompt}, where the best token is "
+        f"ahead by {margin(scores):.7f}; "
+        f"theirs are apart by {abs(scores[text[same]] - scores[other[same]]):.7f}"
+    )
+
+
+def compare(one, prompts, method, model=None):
+    """Cached and uncached texts are the same; returns them."""
+    model, settings = model or one.made(), {**METHODS[method], "end_id": ENDS}
+    found = texts(generate(model, one.given(prompts), MOST, **settings))
+    wanted = texts(generate(model, one.given(prompts), MOST, use_cache=False, **settings))
+    for prompt, own, other in zip(prompts, found, wanted, strict=True):
+        for text, its in zip(
+            *([x] if method == "greedy" else x for x in (own, other)), strict=True
+        ):
+            assert text == its, f"{one}, {method}: " + first_difference(one, prompt, text, its)
+    return found
+
+
+#: The whole of it for two kinds, and for all where time does not matter.
+each_of_200 = pytest.mark.parametrize(
+    "one",
+    [pytest.param(w, marks=() if w.name in FEW else pytest.mark.slow) for w in WRITERS],
+    ids=str,
+)
+
+
+# ---- the scores of every step --------------------------------------------------------------------
+
+
+@pytest.mark.backends
+@each
+@pytest.mark.parametrize("cached", [True, False], ids=["cached", "uncached"])
+@pytest.mark.usefixtures("do_not_compile")
+def test_the_first_scores_are_those_of_a_full_run(one, cached):
+    prompts = random_prompts(4, seed=1)
+    found = decoding(one, one.made(), prompts, cached=cached).first()
+    assert found.dtype == np.float32 and found.shape == (4, VOCABULARY)
+    for number, (own, prompt) in enumerate(zip(found, prompts, strict=True)):
+        wanted = all_logits(one, one.made(), prompt, condition=number)[-1]
+        assert_same_scores(log_softmax(own.astype("float64")), wanted)
+
+
+@pytest.mark.backends
+@each
+@pytest.mark.usefixtures("do_not_compile")
+def test_the_scores_of_every_step(one):
+    """Random texts whose slots change places, and of which some rows end before others."""
+    rng = np.random.default_rng(4)
+    prompts, slots = [[7], *random_prompts(2, seed=5), list(range(10, 34))], 2
+    model = decoding(one, one.made(), prompts, slots)
+    scores = model.first()
+    written = [[([], [own])] for own in scores]
+    alive, done = np.arange(len(prompts)), []
+    for keep in ((0, 1, 2, 3), (0, 1, 3), (1, 2), (1,)):
+        keep = np.array(keep)
+        done += [(alive[n], *written[n][0]) for n in range(len(alive)) if n not in keep]
+        parents = rng.integers(0, len(written[0]), (len(keep), slots))
+        tokens = rng.integers(2, VOCABULARY, (len(keep), slots))
+        scores = model.step(keep, parents, tokens)
+        assert scores.shape == (len(keep), slots, VOCABULARY)
+        alive, before = alive[keep], [written[n] for n in keep]
+        written = [
+            [
+                ([*old[parent][0], token], [*old[parent][1], own])
+                for parent, token, own in zip(*parts, strict=True)
+            ]
+            for old, *parts in zip(before, parents, tokens.tolist(), scores, strict=True)
+        ]
+    done += [(alive[0], *slot) for slot in written[0]]
+    for row, tokens, found in done:
+        wanted = all_logits(one, one.made(), prompts[row], tokens, condition=int(row))
+        assert_same_scores(log_softmax(np.array(found, "float64")), wanted)
+
+
+# ---- texts -----------------------------------------------------------------------------------
+
+
+@main_and_slow
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.usefixtures("quick_to_compile")
+def test_cached_as_uncached(one, method):
+    prompts = random_prompts(12, seed=6)
+    found = compare(one, prompts, method)
+    flat = [tuple(t) for row in found for t in (row if method != "greedy" else [row])]
+    assert len(set(flat)) > 1, "nearly all texts are the same"
+
+
+@each_of_200
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.usefixtures("quick_to_compile")
+def test_cached_as_uncached_for_200_prompts(one, method):
+    prompts = random_prompts(200, seed=8)
+    found = [text for batch in batches(prompts) for text in compare(one, batch, method)]
+    if method == "greedy":
+        assert len({len(text) for text in found}) >= 3, "they should end at different lengths"
+        assert max(map(len, found)) == MOST
+
+
+@few
+@pytest.mark.parametrize("method", METHODS)
+def test_compiled_cached_as_uncached(one, method):
+    prompts = random_prompts(40, seed=9)
+    model = one.build()
+    for batch in batches(prompts):
+        compare(one, batch, method, model)
+
+
+@pytest.mark.backends
+@main_and_slow
+@pytest.mark.usefixtures("quick_to_compile")
+def test_greedy_is_what_the_model_says(one):
+    """One full run over the whole text of a row tells what is likeliest at every step."""
+    prompts = random_prompts(6, seed=10)
+    found = generate(one.made(), one.given(prompts), MOST, end_id=ENDS)
+    for number, (prompt, text) in enumerate(zip(prompts, found, strict=True)):
+        assert_greedy(one, one.made(), prompt, text, MOST, condition=number)
+
+
+@pytest.mark.parametrize("name", FEW)
+@pytest.mark.parametrize("use_cache", [True, False], ids=["cached", "uncached"])
+@pytest.mark.usefixtures("quick_to_compile")
+def test_a_plain_loop(name, use_cache):
+    one = writer(name)
+    prompts = random_prompts(6, seed=11)
+    found = generate(one.made(), prompts, MOST, end_id=ENDS, use_cache=use_cache)
+    assert texts(found) == [plain_greedy(one, one.made(), prompt, MOST) for prompt in prompts]
+
+
+@pytest.mark.slow
+@each
+@pytest.mark.usefixtures("quick_to_compile")
+def test_a_plain_loop_of_every_kind(one):
+    prompts = random_prompts(4, seed=12)
+    found = generate(one.made(), one.given(prompts), MOST, end_id=ENDS, use_cache=False)
+    wanted = [
+        plain_greedy(one, one.made(), prompt, MOST, condition=number)
+        for number, prompt in enumerate(prompts)
+    ]
+    assert texts(found) == wanted
