@@ -133,15 +133,16 @@ class DecodingGraph:
         for node in filter(self.grows, self.nodes):
             kept.update({id(t): t for t in node.input_tensors if id(t) not in self.growing})
         self.kept = list(kept.values())
+        self._check_conditions()
+
+    def _check_conditions(self):
         for node in filter(self.grows, self.nodes):
             condition = node.arguments.kwargs.get("condition")
             if condition is not None and len(condition.shape) == 3:
                 raise ConfigError(
                     f"{node.operation.name}: its condition has the shape {condition.shape}, one "
-                    "vector a token.
-"
-                    "Expected (batch, size): new tokens would have none.
-"
+                    "vector a token.\n"
+                    "Expected (batch, size): new tokens would have none.\n"
                     "Build the model with a layer_norm_cond for whole texts."
                 )
 

@@ -48,9 +48,9 @@ def kerasbert_decoder(size, beam, use_cache=True):
     """`generate` of a UniLM model."""
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # works from a plain checkout too
     import keras
-    from kerasbert.generation import generate
 
     from kerasbert import build_transformer_model
+    from kerasbert.generation import generate
 
     keras.utils.set_random_seed(0)
     kind = "albert" if size == "tiny" else "bert"
