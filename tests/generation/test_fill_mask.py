@@ -18,15 +18,12 @@ TEXT = "今天[MASK]气很好"
 LONG = "play [MASK] 。房间很[MASK]净，不满意"
 # Without the model type it would be one of the Chinese BERTs of that name.
 ROBERTA = {"model_type": "roberta", "type_vocab_size": 1}
+SLOW = ("nezha", "roformer_v2", "electra_generator", "distilbert")
 FAMILIES = (
-    "bert",
+    *(pytest.param(family, marks=pytest.mark.backends) for family in ("bert", "gau_alpha")),
     "albert",
-    "nezha",
     "roformer",
-    "roformer_v2",
-    "gau_alpha",
-    "electra_generator",
-    "distilbert",
+    *(pytest.param(family, marks=pytest.mark.slow) for family in SLOW),
 )
 
 
@@ -73,7 +70,6 @@ def assert_same(found, expected):
     )
 
 
-@pytest.mark.backends
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_fills_as_the_whole_model_says(family, tokenizer):
     sizes = {"embedding_size": 8} if family in ("albert", "electra_generator") else {}
@@ -126,7 +122,6 @@ def test_any_activation_and_other_outputs(options, output, tokenizer, model):
     assert_fills(fill_mask(other, tokenizer, LONG), probabilities(model, ids, segments), ids)
 
 
-@pytest.mark.backends
 def test_inputs_that_options_add(tokenizer, model):
     expected = fill_mask(model, tokenizer, [TEXT, LONG])
     for options in (

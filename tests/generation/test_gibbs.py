@@ -75,8 +75,7 @@ def assert_drawn_from(found, expected):
     assert np.abs(share - expected).sum() / 2 < np.sqrt(len(found) / found.sum())
 
 
-@pytest.mark.backends
-@pytest.mark.parametrize("length", [2, 3])
+@pytest.mark.parametrize("length", [2, pytest.param(3, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("order", ["random", "left-to-right"])
 def test_the_chain_has_the_limit_of_its_transition_matrix(order, length, small):
     kernels = [kernel(small[0], length, place) for place in range(length)]
@@ -116,6 +115,7 @@ def test_temperature_and_top_k_change_the_limit(temperature, top_k, small):
     assert_drawn_from(counts(found, 2), start @ np.linalg.matrix_power(matrix, 400))
 
 
+@pytest.mark.backends
 def test_a_prompt_stays_and_conditions_the_rest(small):
     head = SMALL.index("乙") - FIRST
     expected = conditionals(small[0], [(head, 0)], 1)[0]

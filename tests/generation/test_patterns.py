@@ -157,10 +157,10 @@ def test_a_few_examples_are_enough_for_a_simple_task(tokenizer):
             labels.append("good" if good else "bad")
         return texts, labels
 
-    model = make_model(deviation=0.1)
+    model = make_model(deviation=0.1, config={"num_hidden_layers": 2})
     words = {"good": "很", "bad": "不"}
     classifier = PatternClassifier(model, tokenizer, "{mask}满意。{text}", words)
-    texts, labels = sample(32)
+    texts, labels = sample(48)
     others, expected = sample(100)
     before = np.mean([a == b for a, b in zip(classifier.predict(others), expected, strict=True)])
     data = classifier.training_data(texts + others[:16], labels + [None] * 16, seed=0)
@@ -168,7 +168,7 @@ def test_a_few_examples_are_enough_for_a_simple_task(tokenizer):
     x, y, weight = keras.tree.map_structure(lambda array: np.tile(array, (50, 1)), data)
     loss = keras.losses.SparseCategoricalCrossentropy(reduction="mean_with_sample_weight")
     model.compile(keras.optimizers.Adam(0.01), loss)
-    model.fit(x, y, sample_weight=weight, batch_size=48, shuffle=False, verbose=0)
+    model.fit(x, y, sample_weight=weight, batch_size=64, shuffle=False, verbose=0)
     after = np.mean([a == b for a, b in zip(classifier.predict(others), expected, strict=True)])
     assert before < 0.8 and after >= 0.97
 
