@@ -14,6 +14,7 @@ import pytest
 
 import kerasbert
 from fixtures import make_arrays, tiny_config, write_checkpoint, write_config
+from kerasbert.tokenizers import Tokenizer
 from reference.zoo_weights import zoo_config
 
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
@@ -47,7 +48,12 @@ def release(tmp_path_factory):
     model = kerasbert.build_transformer_model(config, arrays, model="albert", verbose=0)
     modules = {"keras": keras, "np": np, "kerasbert": kerasbert}
     gpt2 = kerasbert.build_transformer_model(zoo_config("gpt2"), model="gpt2", verbose=0)
-    return folder, {**modules, "model": model, "gpt2": gpt2, **names}
+    masked_lm = kerasbert.build_transformer_model(config, model="albert", with_mlm=True, verbose=0)
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"房间很干净电池用不久好,"]
+    models = {"model": model, "gpt2": gpt2, "masked_lm": masked_lm}
+    names["tokenizer"] = Tokenizer({token: index for index, token in enumerate(tokens)})
+    names |= {name: getattr(kerasbert.generation, name) for name in ("fill_mask", "gibbs_sample")}
+    return folder, {**modules, **models, **names}
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

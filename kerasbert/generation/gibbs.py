@@ -84,9 +84,10 @@ def gibbs_sample(
         TokenizerError: if `text` is no string, or the vocabulary has no mask token.
 
     Example:
-        >>> prompt = "今天[MASK][MASK]很好"
-        >>> gibbs_sample(model, tokenizer, prompt, 20, fixed="text", seed=0)  # doctest: +SKIP
-        [GibbsSample(text='今天天气很好', …)]
+        >>> prompt = "房间[MASK][MASK]净"
+        >>> [sample] = gibbs_sample(masked_lm, tokenizer, prompt, steps=10, fixed="text", seed=0)
+        >>> len(sample.tokens), sample.tokens[:2]
+        (5, ('房', '间'))
 
     Source: Wang & Cho 2019 (arXiv:1902.04094); `argmax_after` as the sampling of nyu-dl/bert-gen
     ends.

@@ -60,9 +60,9 @@ def fill_mask(model, tokenizer, text, top_k=5, second_text=None, *, batch_size=3
         TokenizerError: if a text is no string, or the vocabulary has no mask token.
 
     Example:
-        >>> best = fill_mask(model, tokenizer, "今天[MASK]气很好")[0][0]  # doctest: +SKIP
-        >>> best.token, best.text  # doctest: +SKIP
-        ('天', '今天天气很好')
+        >>> best, *others = fill_mask(masked_lm, tokenizer, "房间很[MASK]净", top_k=3)[0]
+        >>> best.text == f"房间很{best.token}净"
+        True
 
     Source: Devlin et al. 2018 (arXiv:1810.04805), the masked language model.
     """
@@ -97,28 +97,6 @@ def fill_mask(model, tokenizer, text, top_k=5, second_text=None, *, batch_size=3
             for mask, own in enumerate(scores)
         ]
     return results[0] if single else results
-
-
-def n_masks(tokenizer, text, second_text=None):
-    """Returns how many masks stand in a text and, if there is one, its second text.
-
-    Args:
-        tokenizer: a `Tokenizer` or `SpTokenizer`, which has the mask token.
-        text: a string.
-        second_text: a string or None.
-
-    Returns:
-        An integer.
-
-    Raises:
-        TokenizerError: if a text is no string.
-
-    Example:
-        >>> n_masks(tokenizer, "今天[MASK][MASK]很好")  # doctest: +SKIP
-        2
-    """
-    _, [pair] = _as_pairs(text, second_text)
-    return sum(one.count(tokenizer._token_mask) for one in pair)
 
 
 class _Filling:

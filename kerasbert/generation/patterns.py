@@ -41,10 +41,11 @@ class PatternClassifier:
         ConfigError: if the model cannot do it, or pattern and verbalizer do not fit.
 
     Example:
-        >>> classifier = PatternClassifier(  # doctest: +SKIP
-        ...     model, tokenizer, "很{mask}满意。{text}", {"good": "挺", "bad": "不"})
-        >>> classifier.predict(["房间干净", "房间太吵"])  # doctest: +SKIP
-        ['good', 'bad']
+        >>> classifier = kerasbert.generation.PatternClassifier(
+        ...     masked_lm, tokenizer, "很{mask},{text}", {"good": "好", "bad": "不"}
+        ... )
+        >>> classifier.predict_proba(["房间很干净", "电池用不久"]).shape
+        (2, 2)
 
     Source: Schick & Schütze 2020 (arXiv:2001.07676); https://kexue.fm/archives/7764.
     """
