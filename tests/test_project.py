@@ -80,7 +80,7 @@ LAYERS_OF_THE_HOUSE = [
     ("weights",),
     ("folders", "registry", "request", "arguments"),
     ("factory", "generation", "inspection", "refold", "vocabulary_files"),
-    ("convert",),
+    ("convert", "snippets"),
     ("cli",),
     ("__main__",),
 ]

@@ -1,6 +1,10 @@
 """Writes texts with a model: in one piece, or token by token."""
 
-from kerasbert.errors import ConfigError
+from dataclasses import fields
+
+import keras
+
+from kerasbert.errors import ConfigError, did_you_mean
 from kerasbert.generation.cached import CachedModel
 from kerasbert.generation.graph import DecodingGraph
 from kerasbert.generation.prompts import read_prompts
@@ -66,7 +70,7 @@ def generate(model, inputs, max_new_tokens, method="greedy", *, use_cache=True, 
     (arXiv:1805.04833) for top_k; Holtzman et al. 2019 (arXiv:1904.09751) for top_p; the meaning
     of all settings is that of `generate` in Hugging Face transformers.
     """
-    settings = SearchSettings(max_new_tokens, method, **settings)
+    settings = _settings(max_new_tokens, method, settings)
     decoding, prompts = _start(model, inputs, settings, use_cache)
     banned = _banned(prompts.graph)
     found = search(decoding, prompts.written(), settings, banned)
@@ -100,7 +104,7 @@ def stream(
         >>> len(list(kerasbert.generation.stream(gpt2, [5, 3], max_new_tokens=4)))
         4
     """
-    settings = SearchSettings(max_new_tokens, method, **settings)
+    settings = _settings(max_new_tokens, method, settings)
     decoding, prompts = _start(model, inputs, settings, use_cache)
     texts = len(prompts) * settings.num_return
     if texts > 1:
@@ -111,6 +115,17 @@ def stream(
     found = steps(decoding, prompts.written(), settings, _banned(prompts.graph))
     tokens = (int(step.tokens[0, 0]) for step in found if step.tokens[0, 0] != NOTHING)
     return tokens if tokenizer is None else text_pieces(tokens, tokenizer)
+
+
+def _settings(max_new_tokens, method, given):
+    known = [field.name for field in fields(SearchSettings) if field.init]
+    for name in given:
+        if name not in known:
+            raise ConfigError(
+                f"{name}= is no argument of generate.{did_you_mean(name, known)}\n"
+                f"Expected some of: {', '.join(known)}, use_cache."
+            )
+    return SearchSettings(max_new_tokens, method, **given)
 
 
 def _start(model, inputs, settings, use_cache):
@@ -129,10 +144,14 @@ def _banned(graph):
 
 def _compiled(model, kind):
     """Returns what was compiled for a model before, unless it has changed since."""
-    graph = DecodingGraph(model)
+    if not isinstance(model, keras.Model):
+        raise ConfigError(
+            f"Got a {type(model).__name__}.\n"
+            "Expected a Keras model, as build_transformer_model returns it."
+        )
     # A quantised model has other variables, one with LoRA more of them.
     state = [(variable.path, variable.dtype, id(variable)) for variable in model.variables]
     made = model.__dict__.setdefault("_kerasbert_decoders", {})
     if made.get(kind, (None,))[0] != state:
-        made[kind] = (state, kind(graph))
+        made[kind] = (state, kind(DecodingGraph(model)))
     return made[kind][1]

@@ -52,9 +52,9 @@ class DecodingGraph:
     """
 
     def __init__(self, model):
-        if not isinstance(model, keras.Model) or not hasattr(model, "_nodes_by_depth"):
+        if not hasattr(model, "_nodes_by_depth"):
             raise ConfigError(
-                f"Got {getattr(model, 'name', type(model).__name__)!r}, a {type(model).__name__}.\n"
+                f"{model.name!r} is a {type(model).__name__} without a graph.\n"
                 "Expected a functional Keras model, as build_transformer_model returns it."
             )
         self.model = model
