@@ -72,8 +72,7 @@ def generate(model, inputs, max_new_tokens, method="greedy", *, use_cache=True, 
     """
     settings = _settings(max_new_tokens, method, settings)
     decoding, prompts = _start(model, inputs, settings, use_cache)
-    banned = _banned(prompts.graph)
-    found = search(decoding, prompts.written(), settings, banned)
+    found = search(decoding, prompts.written(), settings, _banned(prompts.graph, settings))
     texts = [[tokens for tokens, _ in row] for row in found]
     return texts if settings.num_return > 1 else [row[0] for row in texts]
 
@@ -112,7 +111,7 @@ def stream(
             f"{len(prompts)} rows and num_return={settings.num_return} to stream.\n"
             "Expected a single text.\nUse generate for several at a time."
         )
-    found = steps(decoding, prompts.written(), settings, _banned(prompts.graph))
+    found = steps(decoding, prompts.written(), settings, _banned(prompts.graph, settings))
     tokens = (int(step.tokens[0, 0]) for step in found if step.tokens[0, 0] != NOTHING)
     return tokens if tokenizer is None else text_pieces(tokens, tokenizer)
 
@@ -137,9 +136,9 @@ def _start(model, inputs, settings, use_cache):
     return compiled.start(prompts, settings.slots, settings.max_new_tokens), prompts
 
 
-def _banned(graph):
+def _banned(graph, settings):
     """The ids that are never written: a model does not see padding among its tokens."""
-    return () if graph.pad_id is None else (graph.pad_id,)
+    return {graph.pad_id} - {None, *settings.end_ids}
 
 
 def _compiled(model, kind):
