@@ -116,9 +116,7 @@ class CachedDecoding(Decoding):
 
     def _size(self, rows):
         """The number of rows to compute for so many: few numbers, as each is compiled for."""
-        # XLA on CPUs takes longer for the product of a single vector than for that of two.
-        least = 2 if self.slots == 1 else 1
-        return max(least, 1 << (rows - 1).bit_length())
+        return 1 << (rows - 1).bit_length()
 
     def _capacity(self, columns):
         return bucket(columns + self.slots * self.room)

@@ -48,8 +48,16 @@ class Embedding(keras.layers.Embedding):
         if mode == "embedding":
             return super().call(inputs)
         if mode == "dense":
-            return ops.matmul(inputs, ops.transpose(self.embeddings))
+            return self._scores(inputs)
         raise ConfigError(f"mode={mode!r}.\nExpected 'embedding' or 'dense'.")
+
+    def _scores(self, inputs):
+        if any(size != 1 for size in inputs.shape[:-1]):
+            return ops.matmul(inputs, ops.transpose(self.embeddings))
+        # One token, as in generation: XLA on CPUs makes a slow loop of the other order and what
+        # is added to it, 60 ms against 6 for a table of 21128 x 768.
+        scores = ops.matmul(self.embeddings, ops.reshape(inputs, (-1, 1)))
+        return ops.reshape(scores, (*inputs.shape[:-1], self.input_dim))
 
     def compute_mask(self, inputs, previous_mask=None):
         """Returns the bool mask (B, L) of the real tokens."""
