@@ -20,6 +20,9 @@ _ROOM = 64
 # With room for fewer, the memory gets another size, for which the step has to be compiled.
 _LEAST_ROOM = 8
 
+# Up to so many rows, the greater part of a step is the reading of the weights.
+_FEW_ROWS = 16
+
 
 class CachedModel:
     """A model compiled for cached decoding.
@@ -128,8 +131,11 @@ class CachedDecoding(Decoding):
 
     def _make_room(self, slots):
         """Lets go of rows that ended, and of columns that no slot sees any more."""
-        size = self._size(len(self.at))
-        if size == len(self.index) and self.filled + slots <= self.memory.capacity:
+        size, now = self._size(len(self.at)), len(self.index)
+        # To compile for another number of rows takes seconds; few rows cost little more than one.
+        if size * (2 if now > _FEW_ROWS else 4) > now:
+            size = now
+        if size == now and self.filled + slots <= self.memory.capacity:
             return
         rows = np.resize(self.at, size)
         seen = self.visible[rows].any(axis=1)  # (size, C)

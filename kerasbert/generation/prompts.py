@@ -3,6 +3,7 @@
 Shapes: R rows, L length.
 """
 
+import reprlib
 from dataclasses import dataclass
 
 import numpy as np
@@ -195,8 +196,9 @@ def _rows(name, value):
         value = [value]
     if _depth(value) != 2:
         raise ConfigError(
-            f"{name}: got {_depth(value)} nested levels.\n"
-            "Expected rows of ids: a list of lists, or an array (rows, length)."
+            f"{name}: got {reprlib.repr(value)}, of {_depth(value)} nested levels.\n"
+            "Expected rows of ids: a list of lists, or an array (rows, length).\n"
+            "Encode texts by a tokenizer first."
         )
     rows = []
     for number, row in enumerate(value):
@@ -223,6 +225,12 @@ def _fixed(graph, tensor, value):
     rows = _rows(_name(tensor), value)
     if _name(tensor).endswith("Token"):
         _check_tokens(graph, _name(tensor), rows)
+        for number, row in enumerate(rows):
+            if not row.any():
+                raise ConfigError(
+                    f"{_name(tensor)}: row {number} has no token, or only padding.\n"
+                    "Expected a text to read."
+                )
     size = tensor.shape[1] or bucket(max(map(len, rows)))
     batch = np.zeros((len(rows), max(size, *map(len, rows))), kind)
     for line, row in zip(batch, rows, strict=True):
