@@ -1,25 +1,22 @@
 """Reads a passage and writes the answer to a question, which must be a span of the passage.
 
     python examples/reading_comprehension_by_seq2seq.py
-    python examples/reading_comprehension_by_seq2seq.py --train cmrc2018_train.json \
+    python examples/reading_comprehension_by_seq2seq.py --data cmrc2018_train.json \
         --test cmrc2018_dev.json
     python examples/reading_comprehension_by_seq2seq.py --config bert_config.json \
-        --checkpoint bert_model.ckpt --vocab vocab.txt --train … --test …
+        --checkpoint bert_model.ckpt --vocab vocab.txt --data … --test …
 
 `application="unilm"` makes a sequence-to-sequence model of any encoder (Dong et al. 2019,
-arXiv:1905.03197): it reads `[CLS] question [SEP] passage [SEP]` as segment 0 and writes
-`answer [SEP]` as segment 1. `allowed_tokens` of `generate` keeps a beam search to the spans of
-the passage, without a class of its own for that. Data are in the form of SQuAD, as CMRC 2018;
-without arguments they are made-up passages. Without a checkpoint the model is a small RoFormer
-with random weights.
+arXiv:1905.03197): it reads `[CLS] question [SEP] passage [SEP]` and writes `answer [SEP]`.
+`allowed_tokens` keeps a beam search to the spans of the passage. Data are in the form of SQuAD,
+as CMRC 2018; of long passages a part is read that holds the answer. Without arguments it is a
+small RoFormer with random weights, on made-up passages.
 """
 
-import argparse
 import json
 import math
 import os
 import re
-import string
 import sys
 import time
 from collections import Counter
@@ -32,48 +29,36 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import keras
 import numpy as np
 from keras import ops
-from shared import UsageError
+from shared import UsageError, main, small_model
 
 from kerasbert import build_transformer_model
-from kerasbert.errors import KerasbertError
 from kerasbert.generation import generate, stream
 from kerasbert.layers import Loss
 from kerasbert.tokenizers import Tokenizer
 
-SAMPLE = Path(__file__).parent / "data" / "reading.json"
-MAX_QUESTION, MAX_ANSWER = 20, 20  # tokens
-BEAM_SIZE = 4
+DATA = Path(__file__).parent / "data" / "reading.json"
 SIZES = {
+    "model_type": "roformer",
     "hidden_size": 96,
     "num_hidden_layers": 3,
     "num_attention_heads": 3,
     "intermediate_size": 384,
-    "hidden_act": "gelu",
     "max_position_embeddings": 512,
     "hidden_dropout_prob": 0.0,
     "attention_probs_dropout_prob": 0.0,
 }
-
+MAX_QUESTION, MAX_ANSWER = 20, 20  # tokens
+EXERCISES = 0.5  # share of made-up questions in the training
 
 # ---- data ------------------------------------------------------------------------------------
 
 
 class Question(NamedTuple):
-    """A question on a passage, as tokens.
+    """A question on a passage; answers[0] is passage[start:end], as text."""
 
-    Args:
-        question: ids, [CLS] and [SEP] included.
-        passage: ids of the passage, or of a part of it.
-        places: for each of these the characters of `text` that it stands for.
-        start: where the answer begins in `passage`.
-        end: where it ends, exclusive.
-        text: the passage, whole.
-        answers: all texts that count as right.
-    """
-
-    question: list
-    passage: list
-    places: list
+    question: list  # token ids, with [CLS] and [SEP]
+    passage: list  # token ids
+    places: list  # the characters of the text that each token of the passage stands for
     start: int
     end: int
     text: str
@@ -83,37 +68,38 @@ class Question(NamedTuple):
 def read_data(path):
     """Returns triples (question, passage, answers) of a file in the form of SQuAD."""
     try:
-        content = json.loads(path.read_text("utf-8-sig"))
-        found = [
+        return [
             (entry["question"], part["context"], [answer["text"] for answer in entry["answers"]])
-            for article in content["data"]
+            for article in json.loads(path.read_text("utf-8-sig"))["data"]
             for part in article["paragraphs"]
             for entry in part["qas"]
         ]
     except (ValueError, KeyError, TypeError) as error:
         raise UsageError(f"{path}: expected JSON in the form of SQuAD: {error!r}") from error
-    if not found:
-        raise UsageError(f"{path}: there is no question in it")
-    return found
 
 
-def encode(data, tokenizer):
-    """Returns a `Question` for each triple whose answer stands in its passage and is short."""
+def encode(triples, tokenizer):
+    """Returns a `Question` for each triple with a short answer that stands in its passage."""
     questions, known = [], {}
-    for question, text, answers in data:
+    for question, text, answers in triples:
         if text not in known:
             tokens = tokenizer.tokenize(text)
-            places = tokenizer.rematch(text, tokens)[1:-1]
-            known[text] = tokenizer.tokens_to_ids(tokens)[1:-1], places
+            known[text] = (
+                tokenizer.tokens_to_ids(tokens)[1:-1],
+                tokenizer.rematch(text, tokens)[1:-1],
+            )
         passage, places = known[text]
-        # The position that the data give for an answer is not always right.
-        first = next((text.find(answer) for answer in answers if answer in text), -1)
-        size = next((len(answer) for answer in answers if answer in text), 0)
-        inside = [n for n, place in enumerate(places) if place and first <= place[0] < first + size]
+        # The places of answers in the data are not always right, so they are looked for.
+        answers = sorted(answers, key=lambda answer: answer not in text)
+        first = text.find(answers[0])
+        characters = range(first, first + len(answers[0])) if first >= 0 else ()
+        inside = [n for n, place in enumerate(places) if place and place[0] in characters]
         if 0 < len(inside) <= MAX_ANSWER:
             ids, _ = tokenizer.encode(question, maxlen=MAX_QUESTION)
             span = inside[0], inside[-1] + 1
             questions.append(Question(ids, passage, places, *span, text, answers))
+    if not questions:
+        raise UsageError(f"no answer of at most {MAX_ANSWER} tokens stands in its passage")
     return questions
 
 
@@ -131,18 +117,17 @@ def cut(question, size, rng):
 
 
 def cloze(question, mask, rng):
-    """Returns an exercise on the same passage: which words stand between these?
+    """Returns an exercise on the same passage: what stands between these tokens?
 
-    A span is the answer; what is around it, less some tokens, is the question.
+    It teaches, without anybody's labels, to look for the words of a question and to copy.
     """
     passage = question.passage
-    size = int(rng.integers(1, min(MAX_ANSWER // 2, len(passage)) + 1))
+    size = int(rng.integers(1, min(MAX_ANSWER, len(passage)) + 1))
     start = int(rng.integers(0, len(passage) - size + 1))
-    around = int(rng.integers(3, MAX_QUESTION // 2 - 1))
-    before, after = passage[max(start - around, 0) : start], passage[start + size :][:around]
-    before, after = ([t for t in side if rng.random() < 0.7] for side in (before, after))
+    around = int(rng.integers(3, (MAX_QUESTION - 3) // 2 + 1))
+    sides = passage[max(start - around, 0) : start], passage[start + size :][:around]
+    before, after = ([token for token in side if rng.random() < 0.7] for side in sides)
     ids = [question.question[0], *before, mask, *after, question.question[-1]]
-    ids = ids[: MAX_QUESTION - 1] + ids[-1:] if len(ids) > MAX_QUESTION else ids
     return question._replace(question=ids, start=start, end=start + size)
 
 
@@ -151,41 +136,50 @@ def prompt(question):
     return [*question.question, *question.passage, question.question[-1]]
 
 
+def answer_of(question):
+    """Returns the ids that the model is to write: answer [SEP]."""
+    return [*question.passage[question.start : question.end], question.question[-1]]
+
+
 class Batches(keras.utils.PyDataset):
-    """Batches of token ids and segment ids: what is read is of segment 0, the answer of 1."""
+    """Batches of token ids and segment ids (B, L): 0 for what is read, 1 for the answer.
+
+    With the id of a mask they are for training: in a new order in each epoch, of each passage
+    another part, and with exercises.
+    """
 
     def __init__(self, questions, args, mask=None):
         super().__init__()
-        self.questions, self.mask = questions, mask
-        self.window, self.size = args.window, args.batch_size
-        self.exercises = args.exercises
+        self.questions, self.args, self.mask = list(questions), args, mask
         self.rng = np.random.default_rng(args.seed)
-        self.order = np.arange(len(questions))
-        self.on_epoch_end()
 
     def __len__(self):
-        return math.ceil(len(self.order) / self.size)
+        return math.ceil(len(self.questions) / self.args.batch_size)
 
-    def on_epoch_end(self):
+    def on_epoch_begin(self):
         """Puts the questions in a new order."""
         if self.mask is not None:
-            self.rng.shuffle(self.order)
+            self.rng.shuffle(self.questions)
 
     def __getitem__(self, index):
-        # One length for all batches: the training step is compiled once.
-        ids = np.zeros((self.size, longest(self.window)), "int32")
+        size = self.args.batch_size
+        # One shape for all batches: the training step is compiled once.
+        ids = np.zeros((size, self.args.maxlen), "int32")
         segments = np.zeros_like(ids)
-        for row, number in enumerate(self.order[index * self.size : (index + 1) * self.size]):
-            question = self.questions[number]
+        for row, question in enumerate(self.questions[index * size : (index + 1) * size]):
             if self.mask is not None:
-                question = cut(question, self.window, self.rng)
-                if self.rng.random() < self.exercises:
+                question = cut(question, window(self.args), self.rng)
+                if self.rng.random() < EXERCISES:
                     question = cloze(question, self.mask, self.rng)
-            read = prompt(question)
-            tokens = read + [*question.passage[question.start : question.end], read[-1]]
-            ids[row, : len(tokens)] = tokens
-            segments[row, len(read) : len(tokens)] = 1
+            read, written = prompt(question), answer_of(question)
+            ids[row, : len(read) + len(written)] = read + written
+            segments[row, len(read) : len(read) + len(written)] = 1
         return ((ids, segments),)
+
+
+def window(args):
+    """Returns how many tokens of a passage there is room for."""
+    return args.maxlen - MAX_QUESTION - MAX_ANSWER - 2
 
 
 # ---- model -----------------------------------------------------------------------------------
@@ -195,8 +189,8 @@ class AnswerLoss(Loss):
     """Cross-entropy of the tokens of the answer, each predicted from those before it.
 
     Args:
-        head: model from hidden states to logits. It is called where the answer stands only:
-            most tokens are of question and passage.
+        head: model from hidden states to logits. It is called where the answer stands only,
+            as most tokens are of question and passage.
     """
 
     def __init__(self, head, **kwargs):
@@ -206,62 +200,27 @@ class AnswerLoss(Loss):
     def compute_loss(self, inputs, mask=None):
         """Returns the mean over the tokens of segment 1."""
         tokens, segments, hidden = inputs
-        begin = ops.argmax(segments, axis=1)  # (B,)
-        places = begin[:, None] + ops.arange(MAX_ANSWER + 1, dtype=begin.dtype)  # (B, A)
-        weights = ops.cast(ops.take_along_axis(segments, places, axis=1), "float32")
+        begin = ops.argmax(segments, axis=1)[:, None]  # (B, 1)
+        places = begin + ops.arange(MAX_ANSWER + 1, dtype=begin.dtype)  # (B, A)
         targets = ops.take_along_axis(tokens, places, axis=1)
+        weights = ops.cast(ops.take_along_axis(segments, places, axis=1), "float32")
         logits = self.head(ops.take_along_axis(hidden, places[..., None] - 1, axis=1))
         losses = keras.losses.sparse_categorical_crossentropy(targets, logits, from_logits=True)
         return ops.sum(losses * weights) / ops.sum(weights)
 
 
-def prepare(args, texts):
-    """Returns a model and its tokenizer: the user's, or small ones with random weights."""
-    if args.config:
-        config, tokenizer = args.config, Tokenizer(args.vocab, do_lower_case=True)
-    else:
-        tokens = vocabulary(texts)
-        tokenizer = Tokenizer({token: n for n, token in enumerate(tokens)}, do_lower_case=True)
-        config = {**SIZES, "vocab_size": len(tokens)}
-    builder = build_transformer_model(
-        config,
-        args.checkpoint,
-        "auto" if args.config else "roformer",
-        application="unilm",
-        with_mlm="linear",
-        return_keras_model=False,
-    )
-    limit = builder.config.position_limit
-    if limit is not None and longest(args.window) > limit:
-        raise UsageError(f"--window {args.window}: expected at most {limit - longest(0)}")
-    return builder.model, tokenizer
-
-
-def vocabulary(texts):
-    """Returns the tokens of a small vocabulary: characters that occur more than twice."""
-    counts = Counter(char for text in texts for char in text.lower() if not char.isspace())
-    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    tokens += [char for char, count in counts.most_common() if count > 2]
-    # A number or a Latin word has as many pieces as characters.
-    return tokens + [f"##{char}" for char in string.ascii_lowercase + string.digits]
-
-
-def longest(window):
-    """Returns how many tokens question, window, answer and what separates them have at most."""
-    return MAX_QUESTION + window + 1 + MAX_ANSWER + 1
-
-
 def train(model, batches, test, args):
-    """Trains the model."""
+    """Trains the model; prints the loss of the test after each epoch."""
+    hidden = model.get_layer("MLM-Dense").input
+    loss = AnswerLoss(keras.Model(hidden, model.output), output_axis=2)
+    training = keras.Model(model.inputs, loss([*model.inputs, hidden]))
     steps = args.epochs * len(batches)
     schedule = keras.optimizers.schedules.CosineDecay(
         0.0, steps, warmup_target=args.learning_rate, warmup_steps=max(steps // 10, 1)
     )
-    hidden = model.get_layer("MLM-Dense").input
-    loss = AnswerLoss(keras.Model(hidden, model.output), output_axis=2)
-    training = keras.Model(model.inputs, loss([*model.inputs, hidden]))
     optimizer = keras.optimizers.AdamW(schedule, weight_decay=0.01, clipnorm=1.0)
-    training.compile(optimizer, jit_compile=True)
+    # Compiling takes its time, which pays in a long training.
+    training.compile(optimizer, jit_compile=not args.quick)
     verbose = 1 if sys.stdout.isatty() else 2
     training.fit(batches, validation_data=test, epochs=args.epochs, verbose=verbose)
 
@@ -269,55 +228,46 @@ def train(model, batches, test, args):
 # ---- answers ---------------------------------------------------------------------------------
 
 
-class SpansOf:
-    """For `allowed_tokens`: the answer of a row is a span of its passage.
+def spans_of(questions):
+    """Returns a function for `allowed_tokens`: each row writes a span of its passage, then ends."""
 
-    Args:
-        passages: list with the token ids of each row's passage.
-        end_id: the token that ends an answer.
-    """
-
-    def __init__(self, passages, end_id):
-        self.passages, self.end_id = passages, end_id
-
-    def __call__(self, row, answer):
-        """Returns the tokens that follow the answer so far, wherever it stands."""
-        passage, size, answer = self.passages[row], len(answer), answer.tolist()
+    def allowed(row, answer):
+        passage, size = questions[row].passage, len(answer)
         starts = range(len(passage) - size)
-        follow = {passage[n + size] for n in starts if passage[n : n + size] == answer}
-        return follow | {self.end_id} if answer else follow
+        follow = {passage[n + size] for n in starts if passage[n : n + size] == answer.tolist()}
+        return follow | {questions[row].question[-1]} if size else follow
+
+    return allowed
 
 
-def find(question, answer):
-    """Returns the text of an answer where it stands in the passage, None if it does not."""
-    for start in range(len(question.passage) - len(answer) + 1):
-        if question.passage[start : start + len(answer)] == answer and answer:
-            places = [place for place in question.places[start : start + len(answer)] if place]
+def text_of(question, ids):
+    """Returns the text that these ids stand for in the passage, None if they are no span."""
+    for start in range(len(question.passage) - len(ids) + 1 if ids else 0):
+        if question.passage[start : start + len(ids)] == ids:
+            places = [place for place in question.places[start : start + len(ids)] if place]
             return question.text[places[0][0] : places[-1][-1] + 1]
     return None
 
 
-def answer_all(model, tokenizer, questions, spans_only):
-    """Returns the answers by beam search, and how many of them are spans of their passage."""
-    texts, found, end = [], 0, questions[0].question[-1]
-    for begin in range(0, len(questions), 64):  # not all at once: every row has its memory
+def write_answers(model, tokenizer, questions, spans_only):
+    """Returns the answers by beam search, and the share of them that are spans."""
+    texts, spans, end = [], 0, questions[0].question[-1]
+    for begin in range(0, len(questions), 64):
         part = questions[begin : begin + 64]
-        allowed = SpansOf([q.passage for q in part], end) if spans_only else None
         answers = generate(
             model,
             [prompt(question) for question in part],
             MAX_ANSWER,
             "beam",
-            beam_size=BEAM_SIZE,
             end_id=end,
-            allowed_tokens=allowed,
+            allowed_tokens=spans_of(part) if spans_only else None,
         )
         for question, answer in zip(part, answers, strict=True):
             ids = [token for token in answer.tolist() if token != end]
-            text = find(question, ids)
-            found += text is not None
+            text = text_of(question, ids)
+            spans += text is not None
             texts.append(tokenizer.decode(ids) if text is None else text)
-    return texts, found / len(questions)
+    return texts, spans / len(questions)
 
 
 def random_spans(questions, size, rng):
@@ -325,19 +275,17 @@ def random_spans(questions, size, rng):
     texts = []
     for question in questions:
         start = int(rng.integers(0, max(len(question.passage) - size, 0) + 1))
-        texts.append(find(question, question.passage[start : start + size]))
+        texts.append(text_of(question, question.passage[start : start + size]))
     return texts
 
 
 def closest_clauses(questions, tokenizer):
-    """Returns the clause of each passage that shares most tokens with the question."""
+    """Returns the clause of each passage that shares most words with the question."""
     texts = []
     for question in questions:
-        places = [place for place in question.places if place]
-        text = question.text[places[0][0] : places[-1][-1] + 1]
-        clauses = [clause for clause in re.split("[，。；！？、,;!?]", text) if words(clause)]
-        wanted = set(words(tokenizer.decode(question.question)))
-        texts.append(max(clauses, key=lambda c: len(wanted & set(words(c)))))
+        asked = set(words(tokenizer.decode(question.question)))
+        clauses = re.split("[，。；：！？、,;!?]", text_of(question, question.passage))
+        texts.append(max(clauses, key=lambda clause: len(asked & set(words(clause)))))
     return texts
 
 
@@ -350,143 +298,90 @@ def words(text):
 
 
 def score(text, answers):
-    """Returns whether a text is an answer, and F1 by the longest run of words they share."""
-    exact, best = False, 0.0
-    for answer in answers:
-        found, right = words(text), words(answer)
+    """Returns whether a text is one of the answers, and F1 by the longest run of common words."""
+    exact, f1, found = 0, 0.0, words(text)
+    for right in map(words, answers):
         match = SequenceMatcher(None, found, right, autojunk=False).find_longest_match()
         exact |= found == right
-        best = max(best, 2 * match.size / max(len(found) + len(right), 1))
-    return float(exact), best
+        f1 = max(f1, 2 * match.size / max(len(found) + len(right), 1))
+    return exact, f1
 
 
-def print_scores(name, texts, questions, spans=1.0):
-    """Prints a row of the table."""
-    pairs = [score(text, q.answers) for text, q in zip(texts, questions, strict=True)]
-    exact, f1 = np.mean(pairs, axis=0)
-    print(f"{name:<30}{exact:>8.1%}{f1:>8.1%}{spans:>8.1%}", flush=True)
+def frequency_loss(questions, asked):
+    """Returns the loss per token if nothing is known but how frequent tokens are in answers."""
+    counts = Counter(token for question in questions for token in answer_of(question))
+    total = counts.total() + len(counts) + 1  # every token is counted once more, as is any other
+    tokens = [token for question in asked for token in answer_of(question)]
+    return -sum(math.log((counts[token] + 1) / total) for token in tokens) / len(tokens)
 
 
-def unigram_loss(train, test):
-    """Returns the loss per token of a model that knows only how frequent tokens are in answers."""
-    answers = [[*q.passage[q.start : q.end], q.question[-1]] for q in train]
-    counts = Counter(token for answer in answers for token in answer)
-    total, vocabulary = sum(counts.values()), len(counts) + 1
-    losses = [
-        -math.log((counts[token] + 1) / (total + vocabulary))
-        for q in test
-        for token in [*q.passage[q.start : q.end], q.question[-1]]
-    ]
-    return sum(losses) / len(losses)
-
-
-# ---- command line ----------------------------------------------------------------------------
-
-
-def compare(model, tokenizer, questions, size, rng):
-    """Prints how good the answers are, beside those of two guesses that learn nothing."""
-    print(f"\n{'':<30}{'exact':>8}{'F1':>8}{'spans':>8}")
-    print_scores("a random span", random_spans(questions, size, rng), questions)
-    print_scores("the clause most alike", closest_clauses(questions, tokenizer), questions)
-    for name, spans_only in (("all tokens allowed", False), ("spans of the passage only", True)):
-        texts, spans = answer_all(model, tokenizer, questions, spans_only)
-        print_scores(f"beam search, {name}", texts, questions, spans)
+def compare(model, tokenizer, asked, size, rng):
+    """Prints how good the answers are, and two guesses beside them."""
+    rows = {
+        "a random span": (random_spans(asked, size, rng), 1),
+        "the clause most like the question": (closest_clauses(asked, tokenizer), 1),
+        "beam search": write_answers(model, tokenizer, asked, spans_only=False),
+        "beam search among the spans": write_answers(model, tokenizer, asked, spans_only=True),
+    }
+    print(f"\n{'':<34}{'exact':>8}{'F1':>8}{'spans':>8}")
+    for name, (texts, spans) in rows.items():
+        pairs = [score(text, q.answers) for text, q in zip(texts, asked, strict=True)]
+        exact, f1 = np.mean(pairs, axis=0)
+        print(f"{name:<34}{exact:>8.1%}{f1:>8.1%}{spans:>8.1%}")
     print()
-    for question, text in list(zip(questions, texts, strict=True))[:: len(questions) // 6 + 1]:
-        right = question.answers[0]
-        print(f"{tokenizer.decode(question.question)} {text} (right: {right})")
+    for question, text in list(zip(asked, texts, strict=True))[:: len(asked) // 6 + 1]:
+        print(f"{tokenizer.decode(question.question)} {text} (right: {question.answers[0]})")
 
 
-def show_stream(model, tokenizer, question):
+def show(model, tokenizer, question):
     """Prints an answer piece by piece, as it is written."""
-    end = question.question[-1]
-    print(f"\n{tokenizer.decode(question.passage)}\n{tokenizer.decode(question.question)}")
-    pieces = stream(
-        model,
-        prompt(question),
-        MAX_ANSWER,
-        end_id=end,
-        allowed_tokens=SpansOf([question.passage], end),
-        tokenizer=tokenizer,
-    )
-    for piece in pieces:
-        print(piece, end="|", flush=True)
+    print(f"\n{text_of(question, question.passage)}\n{tokenizer.decode(question.question)}")
+    allowed, end = spans_of([question]), question.question[-1]
+    settings = {"end_id": end, "allowed_tokens": allowed, "tokenizer": tokenizer}
+    for piece in stream(model, prompt(question), MAX_ANSWER, **settings):
+        print(piece, end=" ", flush=True)
     print()
 
 
 def run(args):
     """Trains a model and answers the questions of the test."""
-    keras.utils.set_random_seed(args.seed)
-    data = read_data(args.train)
-    if args.test:
-        test = read_data(args.test)
+    if window(args) <= MAX_ANSWER:
+        raise UsageError(f"--maxlen {args.maxlen}: expected more than {2 * MAX_ANSWER + 22}")
+    data = read_data(args.data)
+    passages = sorted({text for _, text, _ in data})
+    test = read_data(args.test) if args.test else [t for t in data if t[1] in passages[::6]]
+    data = data if args.test else [t for t in data if t[1] not in passages[::6]]
+    if args.config:
+        config, tokenizer = args.config, Tokenizer(args.vocab, do_lower_case=True)
     else:
-        held_out = set(sorted({text for _, text, _ in data})[::6])
-        test = [triple for triple in data if triple[1] in held_out]
-        data = [triple for triple in data if triple[1] not in held_out]
-    model, tokenizer = prepare(args, [text for triple in data for text in triple[:2]])
-    questions, rng = encode(data, tokenizer), np.random.default_rng(args.seed)
-    asked = [cut(question, args.window, rng) for question in encode(test, tokenizer)]
-    if not questions or not asked:
-        raise UsageError(f"expected answers of at most {MAX_ANSWER} tokens that are in the passage")
-    for name, all_of_them, kept in (("train", data, questions), ("test", test, asked)):
-        print(f"{name}: {len(kept):,} of {len(all_of_them):,} questions have a short answer")
-    print(f"{model.count_params():,} parameters, {tokenizer.vocab_size:,} tokens", flush=True)
+        config, tokenizer = small_model([q + text for q, text, _ in data], **SIZES)
+    keras.utils.set_random_seed(args.seed)
+    rng = np.random.default_rng(args.seed)
+    questions = encode(data, tokenizer)
+    asked = [cut(question, window(args), rng) for question in encode(test, tokenizer)]
+    print(f"{len(questions):,} of {len(data):,} questions to train on have a short answer,")
+    print(f"{len(asked):,} of {len(test):,} of the test", flush=True)
+    model = build_transformer_model(config, args.checkpoint, application="unilm", with_mlm="linear")
 
     begin = time.perf_counter()
-    batches = Batches(questions, args, tokenizer.token_to_id("[MASK]"))
+    batches = Batches(questions, args, mask=tokenizer.token_to_id("[MASK]"))
     train(model, batches, Batches(asked, args), args)
-    print(
-        f"{time.perf_counter() - begin:.0f} s; loss of the test by the frequency of tokens", end=""
-    )
-    print(f" alone {unigram_loss(questions, asked):.3f}")
+    print(f"trained {model.count_params():,} weights in {time.perf_counter() - begin:.0f} s")
+    print(f"loss of the test by frequencies alone: {frequency_loss(questions, asked):.3f}")
     size = round(np.mean([question.end - question.start for question in questions]))
     compare(model, tokenizer, asked, size, rng)
-    show_stream(model, tokenizer, asked[0])
-
-
-def parse_arguments():
-    """Returns the arguments of the command line, checked."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    add = parser.add_argument
-    add("--config", type=Path, help="config file of a checkpoint")
-    add("--checkpoint", type=Path, help="prefix of a checkpoint, or its folder")
-    add("--vocab", type=Path, help="its vocab.txt")
-    add("--train", type=Path, help="questions to train on, JSON as SQuAD or CMRC 2018")
-    add("--test", type=Path, help="questions to answer, the same")
-    add("--window", type=int, default=56, help="tokens of a passage, default %(default)s")
-    add("--exercises", type=float, default=0.5, help="share of made-up ones, default %(default)s")
-    add("--epochs", type=int, help="default 8, or 20 for the sample")
-    add("--batch-size", type=int, default=16, help="default %(default)s")
-    add("--learning-rate", type=float, help="default 5e-5, or 2e-3 for random weights")
-    add("--seed", type=int, default=0, help="of weights and batches, default %(default)s")
-    add("--quick", action="store_true", help="2 epochs, and a tiny model unless one is given")
-    args = parser.parse_args()
-    if len({value is None for value in (args.config, args.checkpoint, args.vocab)}) > 1:
-        raise UsageError("--config, --checkpoint and --vocab belong together: give all or none")
-    if (args.train is None) != (args.test is None):
-        raise UsageError("--train and --test belong together: give both or none")
-    if args.quick or args.epochs is None:
-        args.epochs = 2 if args.quick else 8 if args.train else 20
-    if args.learning_rate is None:
-        args.learning_rate = 5e-5 if args.config else 2e-3
-    args.train = args.train or SAMPLE
-    if min(args.epochs, args.batch_size, args.window, args.learning_rate) <= 0:
-        raise UsageError("expected positive numbers")
-    if not 0 <= args.exercises <= 1:
-        raise UsageError(f"--exercises {args.exercises}: expected a share from 0 to 1")
-    return args
-
-
-def main():
-    """Runs the example; a mistake of the user gives one line and exit status 2."""
-    try:
-        run(parse_arguments())
-    except (UsageError, KerasbertError, OSError) as error:
-        name = "reading_comprehension_by_seq2seq.py"
-        print(f"{name}: error:", *str(error).split("\n"), file=sys.stderr)
-        sys.exit(2)
+    show(model, tokenizer, asked[0])
 
 
 if __name__ == "__main__":
-    main()
+    main(
+        "reading_comprehension_by_seq2seq",
+        run,
+        description=__doc__.split("\n")[0],
+        data=DATA,
+        maxlen=98,
+        epochs=30,
+        quick_epochs=2,
+        rates=(5e-5, 2e-3),
+        test="questions to answer; default every sixth passage of --data",
+    )
