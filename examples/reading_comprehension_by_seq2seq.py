@@ -271,15 +271,6 @@ def write_answers(model, tokenizer, questions, spans_only):
     return texts, spans / len(questions)
 
 
-def random_spans(questions, size, rng):
-    """Returns a random span of each passage, of this many tokens."""
-    texts = []
-    for question in questions:
-        start = int(rng.integers(0, max(len(question.passage) - size, 0) + 1))
-        texts.append(text_of(question, question.passage[start : start + size]))
-    return texts
-
-
 def closest_clauses(questions, tokenizer):
     """Returns the clause of each passage that shares most words with the question."""
     texts = []
@@ -316,10 +307,9 @@ def frequency_loss(questions, asked):
     return -sum(math.log((counts[token] + 1) / total) for token in tokens) / len(tokens)
 
 
-def compare(model, tokenizer, asked, size, rng):
-    """Prints how good the answers are, and two guesses beside them."""
+def compare(model, tokenizer, asked):
+    """Prints how good the answers are, and a guess beside them."""
     rows = {
-        "a random span": (random_spans(asked, size, rng), 1),
         "the clause most like the question": (closest_clauses(asked, tokenizer), 1),
         "beam search": write_answers(model, tokenizer, asked, spans_only=False),
         "beam search among the spans": write_answers(model, tokenizer, asked, spans_only=True),
@@ -369,8 +359,7 @@ def run(args):
     train(model, batches, Batches(asked, args), args)
     print(f"trained {model.count_params():,} weights in {time.perf_counter() - begin:.0f} s")
     print(f"loss of the test by frequencies alone: {frequency_loss(questions, asked):.3f}")
-    size = round(np.mean([question.end - question.start for question in questions]))
-    compare(model, tokenizer, asked, size, rng)
+    compare(model, tokenizer, asked)
     show(model, tokenizer, asked[0])
 
 
