@@ -370,7 +370,7 @@ if __name__ == "__main__":
         description=__doc__.split("\n")[0],
         data=DATA,
         maxlen=98,
-        epochs=30,
+        epochs=12,
         quick_epochs=2,
         rates=(5e-5, 2e-3),
         test="questions to answer; default every sixth passage of --data",
