@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from collections import Counter
 from pathlib import Path
 
 from kerasbert.errors import KerasbertError
@@ -21,10 +22,11 @@ def read_labelled(path):
     return pairs
 
 
-def small_model(texts, **sizes):
-    """Returns a config with these sizes and a tokenizer of the characters that occur."""
+def small_model(texts, at_least=1, **sizes):
+    """Returns a config with these sizes and a tokenizer of characters that occur so often."""
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    characters = sorted({char for text in texts for char in text})
+    counts = Counter(char for text in texts for char in text)
+    characters = sorted(char for char, count in counts.items() if count >= at_least)
     # A number or a Latin word has as many pieces as characters.
     pieces = [f"##{char}" for char in characters if char.isascii() and char.isalnum()]
     tokens = special + characters + pieces
