@@ -374,7 +374,7 @@ if __name__ == "__main__":
         data=DATA,
         maxlen=98,
         epochs=12,
-        quick_epochs=3,
+        quick_epochs=2,
         rates=(5e-5, 3e-3),
         test="questions to answer; default every sixth passage of --data",
     )
