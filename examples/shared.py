@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from collections import Counter
 from pathlib import Path
 
 from kerasbert.errors import KerasbertError
@@ -21,10 +22,14 @@ def read_labelled(path):
     return pairs
 
 
-def small_model(texts, **sizes):
-    """Returns a config with these sizes and a tokenizer of the characters that occur."""
+def small_model(texts, at_least=1, **sizes):
+    """Returns a config with these sizes and a tokenizer of characters that occur so often."""
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    tokens = special + sorted({char for text in texts for char in text})
+    counts = Counter(char for text in texts for char in text)
+    characters = sorted(char for char, count in counts.items() if count >= at_least)
+    # A number or a Latin word has as many pieces as characters.
+    pieces = [f"##{char}" for char in characters if char.isascii() and char.isalnum()]
+    tokens = special + characters + pieces
     config = {
         "vocab_size": len(tokens),
         "num_hidden_layers": 2,
@@ -35,7 +40,7 @@ def small_model(texts, **sizes):
     return config, Tokenizer({token: n for n, token in enumerate(tokens)})
 
 
-def parse_arguments(description, data, maxlen, epochs, quick_epochs, rates):
+def parse_arguments(description, data, maxlen, epochs, quick_epochs, rates, test=None):
     """Returns the arguments of the command line, checked.
 
     Args:
@@ -45,13 +50,17 @@ def parse_arguments(description, data, maxlen, epochs, quick_epochs, rates):
         epochs: default number of epochs.
         quick_epochs: that of --quick.
         rates: default learning rates of a checkpoint and of random weights.
+        test: what --test is, for an example that has it; its data are then JSON.
     """
     parser = argparse.ArgumentParser(description=description)
     add = parser.add_argument
     add("--config", type=Path, help="config file of a checkpoint")
     add("--checkpoint", type=Path, help="prefix of a checkpoint, or its folder")
     add("--vocab", type=Path, help="its vocab.txt")
-    add("--data", type=Path, default=data, help="file with text<TAB>label on each line")
+    form = "JSON file as SQuAD's" if test else "file with text<TAB>label on each line"
+    add("--data", type=Path, default=data, help=form)
+    if test:
+        add("--test", type=Path, help=test)
     add("--maxlen", type=int, default=maxlen, help="tokens per text, default %(default)s")
     add("--epochs", type=int, default=epochs, help="default %(default)s")
     add("--batch-size", type=int, default=16, help="default %(default)s")
