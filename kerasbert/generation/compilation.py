@@ -21,12 +21,29 @@ def compiled(function, variables):
         A function of the same arguments, which may be numpy arrays.
     """
     if _BACKEND == "tensorflow":
-        import tensorflow as tf
-
-        return tf.function(function, jit_compile=True, autograph=False)
+        return _compiled_by_tensorflow(function)
     if _BACKEND == "jax":
         return _compiled_by_jax(function, variables)
     return _without_gradients(function)
+
+
+def _compiled_by_tensorflow(function):
+    import tensorflow as tf
+
+    made = {}
+
+    def call(*args):
+        # One function for all shapes would be warned of as "retracing".
+        shapes = _shapes(args)
+        if shapes not in made:
+            made[shapes] = tf.function(function, jit_compile=True, autograph=False)
+        return made[shapes](*args)
+
+    return call
+
+
+def _shapes(nest):
+    return tuple(tuple(tensor.shape) for tensor in keras.tree.flatten(nest))
 
 
 def _compiled_by_jax(function, variables):
@@ -123,15 +140,18 @@ def _writable(tensor):
         return tensor
     import tensorflow as tf
 
-    return tf.Variable(tensor, trainable=False)
+    variable = tf.Variable(tensor, trainable=False)
+    # In the scope of a strategy it is a variable for every replica.
+    return variable.values[0] if isinstance(variable, tf.distribute.DistributedValues) else variable
 
 
 def _write(parts, new, column):
-    return _writer()(parts, new, column)
+    return _writer(_shapes((parts, new)))(parts, new, column)
 
 
-@functools.cache
-def _writer():
+@functools.lru_cache
+def _writer(shapes):
+    """Returns the function that writes to arrays of these shapes."""
     if _BACKEND == "tensorflow":
         import tensorflow as tf
 

@@ -221,7 +221,8 @@ def test_rows_that_ended_cost_nothing(one, monkeypatch):
     # A row is asked for as long as its text is not over.
     assert asked == list(range(11, 0, -1))
     assert computed == sorted(computed, reverse=True)
-    assert all(size < 2 * max(rows, 2) for rows, size in zip(asked, computed, strict=True))
+    # Few rows cost little more than one, and another number of them has to be compiled for.
+    assert computed == [16] * 7 + [4] * 3 + [1]
 
 
 # ---- rules -----------------------------------------------------------------------------------
