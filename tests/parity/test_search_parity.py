@@ -1,7 +1,5 @@
 """The searches against `generate` of transformers on torch, row by row, over the same models."""
 
-import sys
-
 import numpy as np
 import pytest
 
@@ -9,8 +7,6 @@ from kerasbert.generation.protocol import Decoding
 from kerasbert.generation.search import search
 from kerasbert.generation.settings import SearchSettings
 
-# Triton, which torch would use if it is there, crashes when it is loaded after TensorFlow.
-sys.modules.setdefault("triton", None)
 torch = pytest.importorskip("torch", reason="parity needs the extra [parity]")
 transformers = pytest.importorskip("transformers", reason="parity needs the extra [parity]")
 
