@@ -5,6 +5,7 @@ import pytest
 from writers import (
     ENDS,
     FEW,
+    FEW_NAMES,
     VOCABULARY,
     WRITERS,
     all_logits,
@@ -76,7 +77,7 @@ def compare(one, prompts, method, model=None, end_id=None):
 FAMILIES = {one.model: one for one in reversed(WRITERS)}.values()
 of_every_family = pytest.mark.parametrize(
     "one",
-    [pytest.param(w, marks=() if w.name in FEW else pytest.mark.slow) for w in FAMILIES],
+    [pytest.param(w, marks=() if w.name == FEW[0] else pytest.mark.slow) for w in FAMILIES],
     ids=str,
 )
 
@@ -147,14 +148,17 @@ def test_cached_as_uncached_for_200_prompts(one, method):
     compare(one, random_prompts(200, seed=8), method)
 
 
-@pytest.mark.parametrize(("name", "method"), [("albert_unilm", "beam"), ("t5", "greedy")])
+@pytest.mark.parametrize(
+    ("name", "method"),
+    [("albert_unilm", "beam"), pytest.param("t5", "greedy", marks=pytest.mark.slow)],
+)
 def test_compiled_cached_as_uncached(name, method):
     one = writer(name)
     compare(one, random_prompts(16, seed=9), method, one.build())
 
 
 @pytest.mark.backends
-@main_and_slow
+@few
 @pytest.mark.usefixtures("quick_to_compile")
 def test_greedy_is_what_the_model_says(one):
     """One full run over the whole text of a row tells what is likeliest at every step."""
@@ -164,7 +168,7 @@ def test_greedy_is_what_the_model_says(one):
         assert_greedy(one, one.made(), prompt, text, MOST, condition=number)
 
 
-@pytest.mark.parametrize("name", FEW)
+@pytest.mark.parametrize("name", FEW_NAMES)
 @pytest.mark.parametrize("use_cache", [True, False], ids=["cached", "uncached"])
 @pytest.mark.usefixtures("quick_to_compile")
 def test_a_plain_loop(name, use_cache):

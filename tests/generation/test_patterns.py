@@ -143,6 +143,7 @@ def test_training_data_has_all_inputs_of_the_model(tokenizer):
 
 
 @pytest.mark.backends
+@pytest.mark.slow
 def test_a_few_examples_are_enough_for_a_simple_task(tokenizer):
     """A text is good if 好 stands in it; among other letters in any order."""
     random = np.random.default_rng(0)
