@@ -12,7 +12,6 @@ from writers import (
     assert_greedy,
     assert_same_scores,
     decoding,
-    each,
     few,
     full_logits,
     log_softmax,
@@ -96,7 +95,6 @@ def test_the_first_scores_without_a_cache_are_those_of_a_full_run(one):
         assert_same_scores(log_softmax(own.astype("float64")), wanted)
 
 
-@pytest.mark.backends
 @main_and_slow
 @pytest.mark.usefixtures("do_not_compile")
 def test_the_scores_of_every_step(one):
@@ -176,16 +174,3 @@ def test_a_plain_loop(name, use_cache):
     prompts = random_prompts(6, seed=11)
     found = generate(one.made(), prompts, MOST, end_id=ENDS, use_cache=use_cache)
     assert texts(found) == [plain_greedy(one, one.made(), prompt, MOST) for prompt in prompts]
-
-
-@pytest.mark.slow
-@each
-@pytest.mark.usefixtures("quick_to_compile")
-def test_a_plain_loop_of_every_kind(one):
-    prompts = random_prompts(4, seed=12)
-    found = generate(one.made(), one.given(prompts), MOST, end_id=ENDS, use_cache=False)
-    wanted = [
-        plain_greedy(one, one.made(), prompt, MOST, condition=number)
-        for number, prompt in enumerate(prompts)
-    ]
-    assert texts(found) == wanted

@@ -52,7 +52,6 @@ HALF = (
 
 
 @quick
-@pytest.mark.backends
 @pytest.mark.parametrize(("name", "dtype"), HALF)
 def test_low_precision(name, dtype):
     one = writer(name)
