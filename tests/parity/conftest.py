@@ -4,9 +4,6 @@ import sys
 
 import pytest
 
-# Triton, which torch would use if it is there, crashes when it is loaded after TensorFlow.
-sys.modules.setdefault("triton", None)
-
 
 @pytest.fixture(autouse=True)
 def _one_thread():
