@@ -8,12 +8,13 @@ from pathlib import Path
 
 # Before TensorFlow is imported for the first time. What changes numbers stays at its default.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-# Triton, which torch would use if it is there, crashes when it is loaded after TensorFlow.
-sys.modules.setdefault("triton", None)
 
 import numpy as np
 import pytest
 from hypothesis import settings
+
+# Triton, which torch would use if it is there, crashes when it is loaded after TensorFlow.
+sys.modules.setdefault("triton", None)
 
 # A model's first call is slow, and a failure must come again.
 settings.register_profile("kerasbert", deadline=None, derandomize=True)
