@@ -13,8 +13,7 @@ def compiled(function, variables):
     """Returns `function`, compiled once for the shapes of its arguments.
 
     Args:
-        function: takes and returns nests of tensors; its keyword arguments do not change what is
-            computed with.
+        function: takes and returns nests of tensors.
         variables: the Keras variables that it reads. Their values may change between calls.
 
     Returns:
@@ -64,16 +63,13 @@ def _without_gradients(function):
     @functools.wraps(function)
     def call(*args):
         with torch.no_grad():
-            is_array = {np.ndarray: ops.convert_to_tensor}
-            return function(
-                *keras.tree.map_structure(lambda x: is_array.get(type(x), _same)(x), args)
-            )
+            return function(*keras.tree.map_structure(_as_tensor, args))
 
     return call
 
 
-def _same(value):
-    return value
+def _as_tensor(value):
+    return ops.convert_to_tensor(value) if isinstance(value, np.ndarray) else value
 
 
 def to_numpy(tensor):

@@ -9,7 +9,7 @@ import inspect
 import numpy as np
 
 from kerasbert.errors import ConfigError, check_integer, did_you_mean
-from kerasbert.generation.distributions import draw, keep_top_k, keep_top_p, largest, log_softmax
+from kerasbert.generation.distributions import draw, largest, log_softmax, narrow
 from kerasbert.generation.last_position import last_position
 from kerasbert.generation.processors import no_token_left
 from kerasbert.generation.settings import check_number
@@ -236,8 +236,7 @@ class AutoRegressiveDecoder:
         """Scores (n, V) of which only what may be drawn is possible."""
         for text in texts[np.isneginf(scores.max(axis=1))]:
             no_token_left(0, text)
-        scores = scores if topk is None else keep_top_k(scores, topk)
-        return scores if topp is None else keep_top_p(scores, topp)
+        return narrow(scores, top_k=topk, top_p=topp)
 
     def _ended(self, texts, min_ends):
         """Which of the texts (n, t) are complete."""

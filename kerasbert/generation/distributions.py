@@ -104,6 +104,15 @@ def _nucleus(scores, total, top_p):
     return best[:kept]
 
 
+def narrow(scores, temperature=1, top_k=None, top_p=None):
+    """Applies temperature, top-k and top-p to scores (..., V), in this order."""
+    if temperature != 1:
+        scores = scores / np.float32(temperature)
+    if top_k is not None:
+        scores = keep_top_k(scores, top_k)
+    return scores if top_p is None else keep_top_p(scores, top_p)
+
+
 def draw(scores, uniform):
     """Draws a token from each distribution.
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kerasbert.errors import ConfigError, check_integer, did_you_mean, listing
-from kerasbert.generation.distributions import draw, keep_top_k, keep_top_p
+from kerasbert.generation.distributions import draw, narrow
 from kerasbert.generation.masked_lm import MaskedLM, check_batch_size
 from kerasbert.generation.settings import SearchSettings
 from kerasbert.tokenizers.sequences import check_text
@@ -112,7 +112,11 @@ def gibbs_sample(
         logits = chain.logits(places)
         drawn = argmax_after is None or step < argmax_after
         uniform = random.random(num_samples)
-        tokens = _drawn(logits, rule, uniform) if drawn else logits.argmax(axis=-1)
+        if drawn:
+            scores = narrow(logits, rule.temperature, rule.top_k, rule.top_p)
+            tokens = draw(scores, uniform)
+        else:
+            tokens = logits.argmax(axis=-1)
         chain.ids[np.arange(num_samples), places] = tokens
     return [_sample(tokenizer, row, len(segments)) for row in chain.ids]
 
@@ -143,16 +147,6 @@ class _Chains:
         for number, own in found:
             logits[number] = np.where(vocabulary, own[0, : len(vocabulary)], -np.inf)
         return logits
-
-
-def _drawn(logits, rule, uniform):
-    """Draws one token from each row of logits (R, V)."""
-    scores = logits / np.float32(rule.temperature)
-    if rule.top_k is not None:
-        scores = keep_top_k(scores, rule.top_k)
-    if rule.top_p is not None:
-        scores = keep_top_p(scores, rule.top_p)
-    return draw(scores, uniform)
 
 
 def _start(reader, text, length):

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from kerasbert.errors import ConfigError, listing
-from kerasbert.generation.distributions import keep_top_k, keep_top_p, log_softmax
+from kerasbert.generation.distributions import log_softmax, narrow
 
 
 class Processors:
@@ -67,7 +67,7 @@ class Processors:
             for place in zip(*np.nonzero(live), strict=True):
                 self._apply(scores[place], int(rows[place[0]]), texts[place])
         if settings.method == "sample":
-            scores = self._narrow(scores)
+            scores = narrow(scores, settings.temperature, settings.top_k, settings.top_p)
         if settings.method != "beam":
             for i, j in zip(*np.nonzero(live & np.isneginf(scores.max(axis=-1))), strict=True):
                 no_token_left(rows[i], texts[i, j])
@@ -123,17 +123,6 @@ class Processors:
             )
         _check_ids(ids, self.vocabulary_size, place)
         return ids
-
-    def _narrow(self, scores):
-        """Temperature, top-k and top-p, in this order."""
-        settings = self.settings
-        if settings.temperature != 1:
-            scores = scores / np.float32(settings.temperature)
-        if settings.top_k is not None:
-            scores = keep_top_k(scores, settings.top_k)
-        if settings.top_p is not None:
-            scores = keep_top_p(scores, settings.top_p)
-        return scores
 
     def _check_logits(self, logits, rows, texts, live):
         """Refuses NaN and positive infinity, which the largest value shows."""

@@ -171,14 +171,11 @@ class StepwiseModel:
 def _arguments(node, values):
     """Returns the arguments of a call by name, with the values in the place of symbols."""
     args, kwargs = node.arguments.fill_in(values)
-    call = node.operation.call
-    bound = inspect.signature(call).bind(*args, **kwargs)
-    variadic = {
-        p.name for p in inspect.signature(call).parameters.values() if p.kind == p.VAR_KEYWORD
-    }
-    arguments = dict(bound.arguments)
-    for name in variadic:
-        arguments.update(arguments.pop(name, {}))
+    signature = inspect.signature(node.operation.call)
+    arguments = dict(signature.bind(*args, **kwargs).arguments)
+    for parameter in signature.parameters.values():
+        if parameter.kind == parameter.VAR_KEYWORD:
+            arguments.update(arguments.pop(parameter.name, {}))
     return arguments
 
 
