@@ -29,7 +29,8 @@ from kerasbert.errors import CheckpointError, KerasbertError
 from kerasbert.weights.checkpoints import TensorFlowCheckpoint
 from kerasbert.weights.checkpoints.huggingface import find_huggingface_file
 
-SECONDS = 2
+# What these find takes hours: the limit catches it, and no slow machine comes near.
+HANG_SECONDS = 60
 MEMORY = 50 << 20
 
 ARRAYS = {
@@ -246,7 +247,7 @@ def nothing_run_or_written(folder):
 def judged(tmp_path, monkeypatch):
     """A function that writes files, opens the first and reads all of it; gives the arrays.
 
-    It fails if that takes long or much memory, runs something or writes something.
+    It fails if that hangs, takes much memory, runs something or writes something.
     """
     monkeypatch.chdir(tmp_path)
 
@@ -267,7 +268,7 @@ def judged(tmp_path, monkeypatch):
             finally:
                 seconds = time.process_time() - start
                 peak = peak_memory(read_all)
-                assert seconds < SECONDS and peak < MEMORY, f"{seconds} s, {peak} bytes"
+                assert seconds < HANG_SECONDS and peak < MEMORY, f"{seconds} s, {peak} bytes"
 
     return judge
 
@@ -342,7 +343,7 @@ def builds(tmp_path, monkeypatch, tiny_bert):
                 raise
             finally:
                 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak
-                assert time.process_time() - start < 3 and peak << 10 < MEMORY
+                assert time.process_time() - start < HANG_SECONDS and peak << 10 < MEMORY
                 assert all(map(np.array_equal, values(tiny_bert), expected))
 
     return build
