@@ -78,14 +78,15 @@ LAYERS_OF_THE_HOUSE = [
     ("layers",),
     ("models",),
     ("weights",),
-    ("folders", "registry", "request", "arguments"),
+    ("folders", "registry", "request", "arguments", "optimizers"),
+    ("adapters", "data", "distribution", "prediction", "training"),
     ("factory", "generation", "inspection", "refold", "vocabulary_files"),
     ("convert", "snippets"),
     ("cli",),
     ("__main__",),
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS_OF_THE_HOUSE) for name in names}
-APART = {"tokenizers", "data"}
+APART = {"tokenizers"}
 
 
 def part_of(module):
