@@ -10,6 +10,7 @@ Shapes: R rows, J slots a row, C columns of the memory, V vocabulary.
 import numpy as np
 
 from kerasbert.generation import compilation
+from kerasbert.generation.memory import Memory, stack, unstack
 from kerasbert.generation.prompts import bucket
 from kerasbert.generation.protocol import Decoding
 from kerasbert.generation.stepwise import Step, StepwiseModel
@@ -38,12 +39,13 @@ class CachedModel:
         self.graph = graph
         stepwise, variables = StepwiseModel(graph), graph.model.variables
         self.prompt = compilation.compiled(stepwise.prompt, variables)
-        self.step = compilation.compiled(
-            lambda inputs, index, places, visible, *memory: stepwise.step(
-                Step(inputs, index, places, visible), *memory
-            ),
-            variables,
-        )
+
+        def step(inputs, index, places, visible, stacks, crossed, kept):
+            step = Step(inputs, index, places, visible)
+            logits, new = stepwise.step(step, unstack(stacks), crossed, kept)
+            return logits, stack(new)
+
+        self.step = compilation.compiled(step, variables)
 
     def start(self, prompts, slots, max_new_tokens):
         """Returns the `Decoding` of some `Prompts`, for a number of slots a row."""
@@ -77,7 +79,7 @@ class CachedDecoding(Decoding):
         self.index = lengths.astype("int32")  # the place of the next token of each row
         self.continued = self.prompts.continued(rows)
         self.filled = next(iter(inputs.values())).shape[1]
-        self.memory = compilation.Memory(carried, self._capacity(self.filled))
+        self.memory = Memory(carried, self._capacity(self.filled))
         columns = np.arange(self.memory.capacity, dtype="int32")
         self.places = np.tile(columns, (size, 1))
         self.visible = self._table(self.prompts.visible(inputs))
@@ -103,7 +105,7 @@ class CachedDecoding(Decoding):
             index,
             self.places,
             self.visible,
-            self.memory.parts,
+            self.memory.stacks,
             self.crossed,
             self.kept,
         )

@@ -6,6 +6,8 @@ import contextvars
 import keras
 from keras import ops
 
+from kerasbert.layers.dense import Dense
+
 
 class CompositeLayer(keras.layers.Layer):
     """A layer whose sub-layers are made in `build` and reload as they were.
@@ -65,7 +67,7 @@ class CompositeLayer(keras.layers.Layer):
         # One initializer gives the same numbers twice, so each kernel needs one of its own.
         if isinstance(initializer, keras.initializers.Initializer):
             initializer = initializer.clone()
-        layer = keras.layers.Dense(
+        layer = Dense(
             units,
             kernel_initializer=initializer,
             name=name,

@@ -1,0 +1,71 @@
+"""Keys and values of the tokens so far.
+
+Those of calls that follow each other and are alike stand in one array, since a step costs time
+for every array that it is given or writes to.
+
+Shapes: P calls in one array, B rows, M tokens, C columns.
+"""
+
+import itertools
+
+import keras
+from keras import ops
+
+from kerasbert.generation import compilation
+
+
+def stack(pairs):
+    """Joins a list of pairs of keys and values (B, …, M, ·) into pairs (P, B, …, M, ·)."""
+    runs = itertools.groupby(pairs, key=lambda pair: [tuple(part.shape) for part in pair])
+    return [tuple(map(ops.stack, zip(*run, strict=True))) for _, run in runs]
+
+
+def unstack(stacks):
+    """Returns the list of pairs that `stack` joined."""
+    return [(keys[n], values[n]) for keys, values in stacks for n in range(keys.shape[0])]
+
+
+class Memory:
+    """Keys and values of the tokens so far, in arrays with room for more.
+
+    Args:
+        pairs: list of pairs of float tensors (B, …, M, ·).
+        capacity: for how many tokens there is room, at least M.
+
+    Attributes:
+        stacks: list of pairs of arrays (P, B, …, C, ·); zeros where nothing is written.
+        capacity: C.
+    """
+
+    def __init__(self, pairs, capacity):
+        self._set(stack(pairs), capacity)
+
+    def _set(self, stacks, capacity):
+        def extended(tensor):
+            widths = [(0, 0)] * len(tensor.shape)
+            widths[-2] = (0, capacity - tensor.shape[-2])
+            return compilation.writable(ops.pad(tensor, widths))
+
+        self.capacity = capacity
+        self.stacks = keras.tree.map_structure(extended, stacks)
+
+    def write(self, new, column):
+        """Writes a list of pairs (P, B, …, J, ·) from `column` on."""
+        self.stacks = compilation.write(self.stacks, new, column)
+
+    def pick(self, rows, columns, capacity):
+        """Keeps some rows and tokens.
+
+        Args:
+            rows: int array (R,).
+            columns: int array (R, m), the tokens to keep of each of these rows.
+            capacity: for how many tokens there is to be room then.
+        """
+
+        def picked(tensor):
+            tensor = ops.take(ops.convert_to_tensor(tensor), rows, axis=1)
+            between = (1,) * (len(tensor.shape) - 4)
+            index = ops.reshape(columns, (1, len(rows), *between, columns.shape[1], 1))
+            return ops.take_along_axis(tensor, index, axis=-2)
+
+        self._set(keras.tree.map_structure(picked, self.stacks), capacity)
