@@ -2,22 +2,24 @@
 
 import numpy as np
 import pytest
+from plain_writing import (
+    all_logits,
+    assert_greedy,
+    assert_same_scores,
+    decoding,
+    full_logits,
+    log_softmax,
+    margin,
+    plain_greedy,
+)
 from writers import (
     ENDS,
     FEW,
     FEW_NAMES,
     VOCABULARY,
     WRITERS,
-    all_logits,
-    assert_greedy,
-    assert_same_scores,
-    decoding,
     few,
-    full_logits,
-    log_softmax,
     main_and_slow,
-    margin,
-    plain_greedy,
     random_prompts,
     writer,
 )

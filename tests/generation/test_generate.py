@@ -4,16 +4,15 @@ import re
 
 import numpy as np
 import pytest
+from plain_writing import assert_greedy, plain_greedy
 from writers import (
     ENDS,
     FEW_NAMES,
     POSITIONS,
     VOCABULARY,
     WRITERS,
-    assert_greedy,
     few,
     main_and_slow,
-    plain_greedy,
     random_prompts,
     writer,
 )

@@ -5,17 +5,8 @@ import functools
 import keras
 import numpy as np
 import pytest
-from writers import (
-    ENDS,
-    FEW_NAMES,
-    VOCABULARY,
-    all_logits,
-    decoding,
-    fill,
-    log_softmax,
-    random_prompts,
-    writer,
-)
+from plain_writing import all_logits, decoding, log_softmax
+from writers import ENDS, FEW_NAMES, VOCABULARY, fill, random_prompts, writer
 
 from harness import saved_and_loaded
 from kerasbert import layers

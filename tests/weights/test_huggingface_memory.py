@@ -3,16 +3,13 @@
 import os
 import subprocess
 import sys
-import time
 import tracemalloc
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import kerasbert
 from kerasbert.weights.checkpoints.huggingface import find_huggingface_file
-from kerasbert.weights.checkpoints.safetensors import SafetensorsCheckpoint
 
 pytestmark = pytest.mark.parity
 
