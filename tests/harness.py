@@ -51,6 +51,24 @@ def refused(kind, *facts, cause=None):
         assert isinstance(error.__cause__, cause), f"chained: {error.__cause__!r}"
 
 
+def default_and_slow(values, default):
+    """Values for `parametrize`, of which only some run by default and the others as slow tests.
+
+    Args:
+        values: the values, or tuples of them.
+        default: those that run by default.
+    """
+    left_out = [value for value in default if value not in values]
+    if left_out:
+        raise ValueError(f"not among the values: {left_out}")
+
+    def param(value):
+        marks = () if value in default else pytest.mark.slow
+        return pytest.param(*(value if isinstance(value, tuple) else [value]), marks=marks)
+
+    return [param(value) for value in values]
+
+
 def silent(function, *args, **kwargs):
     """Call a function for which a warning to users is a failure."""
     with warnings.catch_warnings():

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fixtures import DATA, make_arrays, tiny_config, write_checkpoint, write_config
-from harness import refused, silent, to_numpy
+from harness import default_and_slow, refused, silent, to_numpy
 from kerasbert import build_transformer_model, convert, save_pretrained, unshare
 from kerasbert.errors import WeightMismatchError
 from kerasbert.models.view import find_encoder
@@ -93,7 +93,10 @@ def outputs(path):
 # ---- there and back --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("name", "first", "second"), ROUND_TRIPS)
+@pytest.mark.parametrize(
+    ("name", "first", "second"),
+    default_and_slow(ROUND_TRIPS, {pair[1:]: pair for pair in ROUND_TRIPS}.values()),
+)
 def test_there_and_back(name, first, second, sources, tmp_path):
     one, two = place(tmp_path, first), place(tmp_path, second)
     silent(convert, sources(name), one, first, verbose=0)
@@ -230,7 +233,7 @@ def test_families_without_original_code(tmp_path):
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("through", ["checkpoint", "keras"])
+@pytest.mark.parametrize("through", default_and_slow(["checkpoint", "keras"], ["keras"]))
 def test_unshare(form, through, sources, tmp_path):
     name = "albert_zh" if form == "albert_zh" else "albert"
     source = sources(name)

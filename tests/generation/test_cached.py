@@ -24,6 +24,7 @@ from writers import (
     writer,
 )
 
+from harness import default_and_slow
 from kerasbert.generation import generate
 
 MOST = 8
@@ -132,7 +133,7 @@ def test_the_scores_of_every_step(one):
 
 
 @few
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", default_and_slow(METHODS, ["beam"]))
 @pytest.mark.usefixtures("quick_to_compile")
 def test_cached_as_uncached_where_texts_end(one, method):
     """Rows end one after the other, down to the last."""
@@ -142,7 +143,7 @@ def test_cached_as_uncached_where_texts_end(one, method):
 
 
 @of_every_family
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", default_and_slow(METHODS, ["greedy"]))
 @pytest.mark.usefixtures("quick_to_compile")
 def test_cached_as_uncached_for_200_prompts(one, method):
     compare(one, random_prompts(200, seed=8), method)

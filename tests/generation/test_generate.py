@@ -12,12 +12,11 @@ from writers import (
     VOCABULARY,
     WRITERS,
     few,
-    main_and_slow,
     random_prompts,
     writer,
 )
 
-from harness import refused
+from harness import default_and_slow, refused
 from kerasbert.errors import ConfigError
 from kerasbert.generation import compilation, generate
 from kerasbert.generation.cached import CachedDecoding
@@ -57,7 +56,10 @@ def padded(rows, side, filler):
 # ---- inputs ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", PADDED)
+@pytest.mark.parametrize(
+    "name",
+    default_and_slow(PADDED, ["bert_positions_mask_unilm", "gau_alpha_lm", "gpt2_mask", "t5"]),
+)
 def test_padding_on_either_side_changes_nothing(name):
     one, prompts = writer(name), random_prompts(5, seed=20)
     settings = {"end_id": ENDS}
@@ -101,7 +103,7 @@ def test_forms_of_the_inputs():
         assert texts(generate(one.made(), given, MOST)) == wanted
 
 
-@pytest.mark.parametrize("name", ["albert_unilm", "nezha_unilm"])
+@pytest.mark.parametrize("name", default_and_slow(["albert_unilm", "nezha_unilm"], ["nezha_unilm"]))
 @pytest.mark.parametrize("use_cache", [True, False], ids=["cached", "uncached"])
 def test_a_text_that_was_begun(name, use_cache):
     """Going on behind the first new tokens gives the rest."""
@@ -160,7 +162,7 @@ LIMITED = {
 }
 
 
-@pytest.mark.parametrize("name", LIMITED)
+@pytest.mark.parametrize("name", default_and_slow(LIMITED, ["roberta_lm", "gpt2_ml"]))
 @pytest.mark.parametrize("use_cache", [True, False], ids=["cached", "uncached"])
 def test_up_to_the_last_position(name, use_cache):
     one, limit = writer(name), LIMITED[name]
@@ -180,7 +182,9 @@ def test_beyond_the_last_position(name, monkeypatch):
             generate(one.made(), [[7, 8], prompt], most)
 
 
-@pytest.mark.parametrize("name", ["nezha_lm", "roformer_unilm", "gau_alpha_lm", "t5"])
+@pytest.mark.parametrize(
+    "name", default_and_slow(["nezha_lm", "roformer_unilm", "gau_alpha_lm", "t5"], ["nezha_lm"])
+)
 def test_texts_without_a_limit(name):
     one, prompt = writer(name), list(np.arange(POSITIONS + 30) % 50 + 4)
     text = generate(one.made(), [prompt, [5, 6]], 3)[0]
@@ -228,7 +232,7 @@ def test_rows_that_ended_cost_nothing(one, monkeypatch):
 
 
 @pytest.mark.parametrize("name", FEW_NAMES)
-@pytest.mark.parametrize("method", ["greedy", "beam", "sample"])
+@pytest.mark.parametrize("method", default_and_slow(["greedy", "beam", "sample"], ["beam"]))
 def test_an_answer_from_the_passage(name, method):
     """The texts are spans of what was read, ended by the end token."""
     one, prompts, end = writer(name), random_prompts(6, seed=27, low=6), 3
@@ -252,7 +256,7 @@ def test_an_answer_from_the_passage(name, method):
 
 
 @few
-@pytest.mark.parametrize("method", ["greedy", "beam", "sample"])
+@pytest.mark.parametrize("method", default_and_slow(["greedy", "beam", "sample"], ["sample"]))
 def test_no_end_before_the_shortest_length(one, method):
     prompts, most = random_prompts(6, seed=28), 7
     # Half of the vocabulary would end a text.
@@ -265,7 +269,7 @@ def test_no_end_before_the_shortest_length(one, method):
 
 
 @pytest.mark.parametrize("name", FEW_NAMES)
-@pytest.mark.parametrize("method", ["greedy", "beam"])
+@pytest.mark.parametrize("method", default_and_slow(["greedy", "beam"], ["greedy"]))
 @pytest.mark.parametrize("size", [1, 3])
 def test_no_ngram_twice(name, method, size):
     one, prompts = writer(name), random_prompts(5, seed=29)
@@ -303,7 +307,7 @@ def test_penalties_see_the_prompt_of_a_language_model_only():
             assert text[0] == free[0], "the first token is free of the prompt"
 
 
-@main_and_slow
+@few
 def test_padding_is_never_written(one):
     """Not even where all that is allowed is next to impossible."""
     if one.padding is None:

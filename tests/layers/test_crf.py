@@ -15,6 +15,7 @@ from harness import (
     check_config,
     check_precision,
     check_saving,
+    default_and_slow,
     fill,
     refused,
     to_numpy,
@@ -129,7 +130,10 @@ def test_ways_to_build_and_to_save(case, tmp_path):
 
 
 @each
-@pytest.mark.parametrize("policy", ["float16", "bfloat16", "mixed_float16", "mixed_bfloat16"])
+@pytest.mark.parametrize(
+    "policy",
+    default_and_slow(["float16", "bfloat16", "mixed_float16", "mixed_bfloat16"], ["mixed_float16"]),
+)
 def test_low_precision(case, policy):
     layer = case.make()
     layer.build(case.shape())

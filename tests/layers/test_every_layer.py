@@ -24,7 +24,7 @@ from kerasbert.layers import Loss, SinusoidalRelativePositionEmbedding, Transfor
 POLICIES = [
     pytest.param("float16", marks=pytest.mark.slow),
     pytest.param("bfloat16", marks=pytest.mark.slow),
-    "mixed_bfloat16",
+    pytest.param("mixed_bfloat16", marks=pytest.mark.slow),
     pytest.param("mixed_float16", marks=pytest.mark.backends),
 ]
 
@@ -111,6 +111,7 @@ def test_saves_inside_a_functional_model(case, tmp_path):
     check_saving(case, tmp_path)
 
 
+@pytest.mark.slow
 @cases_for("saving")
 def test_saves_as_hdf5(case, tmp_path):
     check_saving(case, tmp_path, "h5")

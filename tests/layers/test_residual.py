@@ -10,6 +10,7 @@ from harness import (
     BuiltByName,
     by_name,
     check_gradient_numbers,
+    default_and_slow,
     fill,
     functional,
     in_float64,
@@ -247,7 +248,10 @@ def test_against_loops(case):
 @pytest.mark.backends
 @pytest.mark.parametrize(
     "name",
-    ["t5", "realformer", "conditional_both", "cross_masked", "inner_t5", "inner_conditional"],
+    default_and_slow(
+        ["t5", "realformer", "conditional_both", "cross_masked", "inner_t5", "inner_conditional"],
+        ["realformer", "inner_t5"],
+    ),
 )
 def test_gradients_against_differences(name):
     check_gradient_numbers(of(name), lambda v: in_loops(of(name), v)[0])

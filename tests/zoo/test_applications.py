@@ -8,7 +8,7 @@ import pytest
 from families import assert_close, family_of, outputs_of
 
 from fixtures import random_batch, write_checkpoint
-from harness import refused, silent, to_numpy
+from harness import default_and_slow, refused, silent, to_numpy
 from kerasbert import build_transformer_model, model_report
 from kerasbert.errors import ConfigError
 from reference.forward import dense
@@ -17,7 +17,7 @@ from reference.zoo_parts import as_float64, visible_keys
 from reference.zoo_weights import zoo_arrays, zoo_config
 
 MODELS = ("bert", "albert", "albert_unshared", "nezha", "roformer")
-each = pytest.mark.parametrize("model", MODELS)
+each = pytest.mark.parametrize("model", default_and_slow(MODELS, ["albert", "roformer"]))
 APPLICATIONS = ("encoder", "lm", "unilm")
 each_application = pytest.mark.parametrize("application", APPLICATIONS)
 REFERENCE = {"roformer": {"activation": "gelu_erf"}}

@@ -22,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fixtures import make_arrays, tiny_config, write_checkpoint, write_config
-from harness import refused, silent, to_numpy
+from harness import default_and_slow, refused, silent, to_numpy
 from kerasbert import (
     build_transformer_model,
     hidden_state,
@@ -87,7 +87,8 @@ FAMILIES = [
         flat=KEY_BIAS,
     ),
 ]
-each = pytest.mark.parametrize("family", FAMILIES, ids=str)
+MAIN = [family for family in FAMILIES if str(family) in ("nezha", "gau_alpha", "gpt2_ml")]
+each = pytest.mark.parametrize("family", default_and_slow(FAMILIES, MAIN), ids=str)
 
 ALL_HEADS = ("with_pool", "with_nsp", "with_mlm", "with_discriminator", "with_classifier")
 SECOND = re.compile(r"layer_?0*1/")  # a variable of the second block

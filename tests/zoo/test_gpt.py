@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fixtures import random_batch
-from harness import refused, silent, to_numpy
+from harness import default_and_slow, refused, silent, to_numpy
 from kerasbert import (
     build_transformer_model,
     hidden_state,
@@ -206,18 +206,21 @@ def test_id_0_is_padding_in_files_of_tensorflow(family):
 
 @pytest.mark.parametrize(
     ("keys", "options", "pad"),
-    [
-        ({}, {}, None),
-        ({"pad_token_id": None}, {}, None),
-        ({"pad_token_id": -1}, {}, None),
-        ({"pad_token_id": 3}, {}, 3),
-        ({"pad_token_id": 0}, {}, 0),
-        ({"pad_token_id": 3, "eos_token_id": 3}, {}, None),
-        ({"pad_token_id": 3, "eos_token_id": 4}, {}, 3),
-        ({"pad_token_id": 3}, {"pad_token_id": 0}, 0),
-        ({}, {"pad_token_id": 0}, 0),
-        ({"pad_token_id": 3}, {"pad_token_id": -1}, None),
-    ],
+    default_and_slow(
+        [
+            ({}, {}, None),
+            ({"pad_token_id": None}, {}, None),
+            ({"pad_token_id": -1}, {}, None),
+            ({"pad_token_id": 3}, {}, 3),
+            ({"pad_token_id": 0}, {}, 0),
+            ({"pad_token_id": 3, "eos_token_id": 3}, {}, None),
+            ({"pad_token_id": 3, "eos_token_id": 4}, {}, 3),
+            ({"pad_token_id": 3}, {"pad_token_id": 0}, 0),
+            ({}, {"pad_token_id": 0}, 0),
+            ({"pad_token_id": 3}, {"pad_token_id": -1}, None),
+        ],
+        [({}, {}, None), ({"pad_token_id": 3, "eos_token_id": 4}, {}, 3)],
+    ),
 )
 def test_padding_in_files_of_transformers(keys, options, pad, tmp_path):
     config = {**THEIRS, **keys}
