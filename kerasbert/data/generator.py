@@ -1,5 +1,6 @@
 """Batches that a user's own code makes of samples, with the interface of bert4keras."""
 
+from copy import copy
 from itertools import islice
 
 import keras
@@ -125,6 +126,12 @@ class DataGenerator(BatchStream):
         """Returns an iterator over the batches of one epoch, as `fit` gets them."""
         return self.__iter__(self.shuffle)
 
+    def single_samples(self):
+        """Returns an iterator over batches of one sample, if `__iter__` heeds the batch size."""
+        alone = copy(self)
+        alone.batch_size = 1
+        return alone.__iter__(random=False)
+
     def forfit(self, random=True):
         """Returns the batches of one epoch after the other, without end, for `fit`.
 
@@ -134,7 +141,7 @@ class DataGenerator(BatchStream):
         Example:
             >>> inputs, labels = next(Numbers(range(5)).forfit())
         """
-        return EndlessBatches(lambda: self.__iter__(random))
+        return EndlessBatches(lambda: self.__iter__(random), self.single_samples)
 
     def fortest(self, random=False):
         """Returns the inputs of these batches, without labels, for `predict`.
@@ -146,7 +153,13 @@ class DataGenerator(BatchStream):
             >>> next(Numbers(range(5), batch_size=2).fortest())[0].tolist()
             [0, 1]
         """
-        return EndlessBatches(lambda: ((batch[0],) for batch in self.__iter__(random)))
+
+        def inputs(batches):
+            return ((batch[0],) for batch in batches)
+
+        return EndlessBatches(
+            lambda: inputs(self.__iter__(random)), lambda: inputs(self.single_samples())
+        )
 
     def to_dataset(self, types, shapes, names=None, padded_batch=False):
         """Returns an endless `tf.data.Dataset`, for `fit` with `steps_per_epoch=len(generator)`.

@@ -10,8 +10,8 @@ from kerasbert.errors import ConfigError
 # How many batches Keras looks at on TensorFlow, before the first epoch, to learn their shapes.
 _LOOKED_AT = 2
 
-# Where as many batches have the same shape, all of them are taken to have it.
-_FAR_ENOUGH = 200
+# Where as many samples have the same shape, all of them are taken to have it.
+_FAR_ENOUGH = 1000
 
 
 class BatchStream(keras.utils.PyDataset):
@@ -21,8 +21,8 @@ class BatchStream(keras.utils.PyDataset):
     Here a number means nothing: within an epoch every question is answered by the next batch;
     what was looked at before comes again.
 
-    A subclass has `one_pass`, which returns an iterator over the batches of one epoch, and
-    `num_batches`.
+    A subclass has `num_batches`, and two methods that return iterators: `one_pass` over the
+    batches of one epoch, `single_samples` over batches that are as small as can be.
     """
 
     def __init__(self):
@@ -76,10 +76,11 @@ class BatchStream(keras.utils.PyDataset):
         """Returns a first batch, or for index 1 a batch of another shape, if there is one.
 
         Keras takes an axis for fixed, on TensorFlow, if it is of the same size in the two batches
-        that it looks at; a third of another size is an error then.
+        that it looks at; a third of another size is an error then. Single samples show best
+        whether sizes differ: of whole batches, each may hold a text of the greatest length.
         """
         batch = None
-        for batch in islice(self.one_pass(), _FAR_ENOUGH):
+        for batch in islice(self.single_samples(), _FAR_ENOUGH):
             if index == 0:
                 self._first_shape = _shape(batch)
             if index == 0 or _shape(batch) != self._first_shape:
@@ -105,13 +106,15 @@ class EndlessBatches(BatchStream):
 
     Args:
         one_pass: function that returns an iterator over the batches of one pass.
+        single_samples: the same for batches of a single sample.
     """
 
     num_batches = None
 
-    def __init__(self, one_pass):
+    def __init__(self, one_pass, single_samples):
         super().__init__()
         self.one_pass = one_pass
+        self.single_samples = single_samples
         self._looks = False
 
     def on_epoch_begin(self):
