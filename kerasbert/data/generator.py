@@ -130,7 +130,8 @@ class DataGenerator(BatchStream):
         """Returns an iterator over batches of one sample, if `__iter__` heeds the batch size."""
         alone = copy(self)
         alone.batch_size = 1
-        return alone.__iter__(random=False)
+        # Samples may be sorted by length; an iterator would have to fill its buffer first.
+        return alone.__iter__(random=self.steps is not None)
 
     def forfit(self, random=True):
         """Returns the batches of one epoch after the other, without end, for `fit`.
@@ -153,12 +154,8 @@ class DataGenerator(BatchStream):
             >>> next(Numbers(range(5), batch_size=2).fortest())[0].tolist()
             [0, 1]
         """
-
-        def inputs(batches):
-            return ((batch[0],) for batch in batches)
-
         return EndlessBatches(
-            lambda: inputs(self.__iter__(random)), lambda: inputs(self.single_samples())
+            lambda: self.__iter__(random), self.single_samples, inputs_only=True
         )
 
     def to_dataset(self, types, shapes, names=None, padded_batch=False):

@@ -34,6 +34,8 @@ class BatchStream(keras.utils.PyDataset):
     @property
     def workers(self):
         """One: batches of an iterator cannot be made side by side."""
+        # Keras asks for it at the start of a fit; the one before may have been interrupted.
+        self._is_running = False
         return 1
 
     @workers.setter
@@ -107,35 +109,38 @@ class EndlessBatches(BatchStream):
     Args:
         one_pass: function that returns an iterator over the batches of one pass.
         single_samples: the same for batches of a single sample.
+        inputs_only: whether the labels of the batches are left out.
     """
 
     num_batches = None
 
-    def __init__(self, one_pass, single_samples):
+    def __init__(self, one_pass, single_samples, inputs_only=False):
         super().__init__()
         self.one_pass = one_pass
         self.single_samples = single_samples
-        self._looks = False
+        self._inputs_only = inputs_only
+        self._is_looking = False
 
     def on_epoch_begin(self):
         """Starts an epoch, which goes on where the last one ended; called by Keras."""
         self._is_running = True
 
     def __getitem__(self, index):
-        """Returns the next batch, after the start anew if the number is 0."""
-        # Outside of an epoch, but for its look at the first two, Keras fetches in advance.
-        self._looks = not self._is_running and (index == 0 or (self._looks and index == 1))
-        if self._looks:
-            return as_tuples(self._look(index))
+        """Returns the next batch, after a start anew if the number is 0."""
+        # Outside of an epoch Keras looks at batches 0 and 1; what follows is fetched in advance.
+        before = index == 0 or (index == 1 and self._is_looking)
+        self._is_looking = before and not self._is_running
         if index == 0:
             self._coming = None
-        return as_tuples(self._next())
+        batch = as_tuples(self._look(index) if self._is_looking else self._next())
+        return batch[:1] if self._inputs_only else batch
 
     def __iter__(self):
         return self
 
     def __next__(self):
-        return self._next()
+        batch = self._next()
+        return batch[0] if self._inputs_only else batch
 
 
 def _shape(batch):
