@@ -8,10 +8,10 @@ import pytest
 
 import kerasbert
 from fixtures import tiny_config
+from kerasbert.data import TextInputs
 from kerasbert.errors import ConfigError, TokenizerError
 from kerasbert.generation import compilation
 from kerasbert.prediction import plan_batches, predict_texts
-from kerasbert.data import TextInputs
 from kerasbert.tokenizers import Tokenizer
 
 SIGNS = "房间很干净电池用不久好,"
@@ -177,9 +177,9 @@ def test_progress_bar(model, capsys):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (dict(texts=["好", "好" * 80]), r"texts\[1\] has 82 tokens(.|\n)*maxlen=64"),
-        (dict(texts=["好"], batch_size=0), "batch_size=0"),
-        (dict(texts=["好"], tokenizer="vocab.txt"), "tokenizer is a str"),
+        ({"texts": ["好", "好" * 80]}, r"texts\[1\] has 82 tokens(.|\n)*maxlen=64"),
+        ({"texts": ["好"], "batch_size": 0}, "batch_size=0"),
+        ({"texts": ["好"], "tokenizer": "vocab.txt"}, "tokenizer is a str"),
     ],
 )
 def test_refuses(model, arguments, said):
@@ -196,7 +196,5 @@ def test_ids_outside_of_the_table_are_refused():
     small = kerasbert.build_transformer_model(config, model="albert", verbose=0)
     with pytest.raises(ConfigError, match=r"texts\[1\] has the token id(.|\n)*0 to 7"):
         predict_texts(small, TOKENIZER, ["房间", "久"], verbose=0)
-    short = predict_texts(
-        albert(), TOKENIZER, ["好" * 80], maxlen=20, verbose=0, jit_compile=False
-    )
+    short = predict_texts(albert(), TOKENIZER, ["好" * 80], maxlen=20, verbose=0, jit_compile=False)
     assert short[0].shape == (20, 32)

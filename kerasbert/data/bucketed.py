@@ -8,8 +8,8 @@ import numpy as np
 
 from kerasbert.data.buckets import bucket_lengths
 from kerasbert.data.targets import Targets
-from kerasbert.data.tf_data import batches_to_tf_data
 from kerasbert.data.text_inputs import Rows, TextInputs
+from kerasbert.data.tf_data import batches_to_tf_data
 from kerasbert.errors import ConfigError, check_integer
 
 

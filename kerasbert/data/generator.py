@@ -3,7 +3,6 @@
 from copy import copy
 from itertools import islice
 
-import keras
 import numpy as np
 
 from kerasbert.data.stream import BatchStream, EndlessBatches
@@ -154,9 +153,7 @@ class DataGenerator(BatchStream):
             >>> next(Numbers(range(5), batch_size=2).fortest())[0].tolist()
             [0, 1]
         """
-        return EndlessBatches(
-            lambda: self.__iter__(random), self.single_samples, inputs_only=True
-        )
+        return EndlessBatches(lambda: self.__iter__(random), self.single_samples, inputs_only=True)
 
     def to_dataset(self, types, shapes, names=None, padded_batch=False):
         """Returns an endless `tf.data.Dataset`, for `fit` with `steps_per_epoch=len(generator)`.

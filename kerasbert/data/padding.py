@@ -81,7 +81,8 @@ def _lengths(length, seq_dims):
     lengths = list(length) if hasattr(length, "__getitem__") else [length]
     if len(lengths) != seq_dims:
         raise ConfigError(
-            f"length={length!r}, with seq_dims={seq_dims}.\nExpected a length for each of these axes."
+            f"length={length!r}, with seq_dims={seq_dims}.\n"
+            "Expected a length for each of these axes."
         )
     for one in lengths:
         check_integer("length", one, minimum=0)

@@ -243,5 +243,3 @@ def _names(model, view):
             "Feed it by a DataGenerator, or build it without additional inputs."
         )
     return tuple(known[id(tensor)] for tensor in model.inputs)
-
-

@@ -13,7 +13,7 @@ class Counter(keras.layers.Layer):
     def __init__(self, samples):
         super().__init__()
         self.samples = samples
-        self.embedding = keras.layers.Embedding(samples, 4)
+        self.embedding = keras.layers.Embedding(64, 4)
 
     def build(self, shape):
         self.counts = self.add_weight((self.samples,), "zeros", "float32", trainable=False)

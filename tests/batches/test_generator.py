@@ -68,9 +68,7 @@ def test_evaluates_validates_and_predicts():
 
 def test_an_epoch_can_be_shorter_than_the_data():
     model, check = counting_model(SAMPLES)
-    model.fit(
-        Texts(DATA, 5).forfit(), steps_per_epoch=2, epochs=5, verbose=0, callbacks=[check]
-    )
+    model.fit(Texts(DATA, 5).forfit(), steps_per_epoch=2, epochs=5, verbose=0, callbacks=[check])
     assert check.epochs[1].sum() == 20 and check.epochs[1].max() == 1
     assert set(check.epochs[-1]) <= {1.0, 2.0, 3.0} and check.epochs[-1].sum() in (46, 50)
 
@@ -127,7 +125,7 @@ def test_labels_that_are_none():
         def __iter__(self, random=False):
             return ((inputs, None) for inputs, _ in super().__iter__(random))
 
-    model, check = counting_model(SAMPLES)
+    model, _check = counting_model(SAMPLES)
     model.add_loss = None
     inputs = [keras.Input((None,), dtype="int32") for _ in range(2)]
 
