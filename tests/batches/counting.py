@@ -35,7 +35,7 @@ class CheckCounts(keras.callbacks.Callback):
         self.epochs = []
 
     def on_epoch_end(self, epoch, logs=None):
-        self.epochs.append(np.array(self.counter.counts).copy())
+        self.epochs.append(np.copy(ops.convert_to_numpy(self.counter.counts)))
 
 
 def counting_model(samples):
