@@ -136,9 +136,6 @@ class BucketedDataset(keras.utils.PyDataset):
         Returns:
             (inputs, labels), or (inputs,) if there are no labels; the inputs in the order of the
             model.
-
-        Example:
-            >>> inputs, labels = data[0]
         """
         length, chosen = self._batches[index]
         arrays = self.inputs.arrays(self.rows, chosen, length)
@@ -167,10 +164,6 @@ class BucketedDataset(keras.utils.PyDataset):
 
         Raises:
             ConfigError: for a dataset with shuffle=True, which has another order since.
-
-        Example:
-            >>> plain = BucketedDataset(model, tokenizer, texts, shuffle=False)
-            >>> features = plain.restore(pooled.predict(plain, verbose=0))
         """
         if self.shuffle:
             raise ConfigError(
@@ -182,10 +175,5 @@ class BucketedDataset(keras.utils.PyDataset):
         return keras.tree.map_structure(lambda array: np.asarray(array)[places], outputs)
 
     def to_tf_data(self):
-        """Returns the same batches as a `tf.data.Dataset`; each pass has an order of its own.
-
-        Example:
-            >>> sum(1 for _ in data.to_tf_data()) == len(data)
-            True
-        """
+        """Returns the same batches as a `tf.data.Dataset`; each pass has an order of its own."""
         return batches_to_tf_data(self)

@@ -86,8 +86,8 @@ class DataGenerator(BatchStream):
             random: whether to mix them.
 
         Example:
-            >>> [number for is_end, number in Numbers(range(5)).sample()]
-            [0, 1, 2, 3, 4]
+            >>> list(DataGenerator("ab").sample())
+            [(False, 'a'), (True, 'b')]
         """
         samples = self._mixed() if random else iter(self.data)
         nothing = object()
@@ -137,9 +137,6 @@ class DataGenerator(BatchStream):
 
         Args:
             random: whether to mix the samples, in every epoch anew.
-
-        Example:
-            >>> inputs, labels = next(Numbers(range(5)).forfit())
         """
         return EndlessBatches(lambda: self.__iter__(random), self.single_samples)
 
@@ -148,10 +145,6 @@ class DataGenerator(BatchStream):
 
         Args:
             random: whether to mix the samples.
-
-        Example:
-            >>> next(Numbers(range(5), batch_size=2).fortest())[0].tolist()
-            [0, 1]
         """
         return EndlessBatches(lambda: self.__iter__(random), self.single_samples, inputs_only=True)
 
@@ -166,9 +159,6 @@ class DataGenerator(BatchStream):
             names: names of the inputs, and of the outputs, for those parts; without them the
                 parts go in by their order.
             padded_batch: whether to fill up samples of different lengths by zeros.
-
-        Example:
-            >>> dataset = samples.to_dataset(("int32", "int32"), ([None], []), padded_batch=True)
         """
 
         def one_pass():

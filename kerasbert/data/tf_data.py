@@ -42,7 +42,11 @@ def samples_to_tf_data(passes, types, shapes, batch_size, padded):
     import tensorflow as tf
 
     signature = _specs(tf, types, shapes)
-    samples = tf.data.Dataset.from_generator(passes, output_signature=signature)
+
+    def one_pass():
+        return (_like(types, sample) for sample in passes())
+
+    samples = tf.data.Dataset.from_generator(one_pass, output_signature=signature)
     made = samples.padded_batch(batch_size) if padded else samples.batch(batch_size)
     # Repeated as a whole, so that no batch holds samples of two passes.
     return made.repeat().prefetch(tf.data.AUTOTUNE)
@@ -56,3 +60,12 @@ def _specs(tf, types, shapes):
         pairs = zip(types, shapes, strict=True)
         return tuple(_specs(tf, one, shape) for one, shape in pairs)
     return tf.TensorSpec(shapes, types)
+
+
+def _like(types, sample):
+    """Returns a sample with tuples where there are lists in it: TensorFlow would stack them."""
+    if isinstance(types, dict):
+        return {name: _like(types[name], sample[name]) for name in types}
+    if isinstance(types, (tuple, list)):
+        return tuple(_like(own, part) for own, part in zip(types, sample, strict=True))
+    return sample

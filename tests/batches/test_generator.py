@@ -33,7 +33,7 @@ def test_each_sample_once_an_epoch(form):
     data = generator if form in ("itself", "with steps") else generator.forfit()
     model, check = counting_model(SAMPLES)
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.simplefilter("error", UserWarning)
         warnings.filterwarnings("ignore", message="`shuffle=True` was passed")
         history = model.fit(
             data, steps_per_epoch=steps, epochs=EPOCHS, verbose=0, callbacks=[check]
@@ -70,7 +70,8 @@ def test_an_epoch_can_be_shorter_than_the_data():
     model, check = counting_model(SAMPLES)
     model.fit(Texts(DATA, 5).forfit(), steps_per_epoch=2, epochs=5, verbose=0, callbacks=[check])
     assert check.epochs[1].sum() == 20 and check.epochs[1].max() == 1
-    assert set(check.epochs[-1]) <= {1.0, 2.0, 3.0} and check.epochs[-1].sum() in (46, 50)
+    # Ten batches are two passes.
+    assert (check.epochs[-1] == 2).all()
 
 
 def test_an_interrupted_epoch_leaves_nothing_behind():
