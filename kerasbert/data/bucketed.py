@@ -101,6 +101,7 @@ class BucketedDataset(keras.utils.PyDataset):
 
     @epoch.setter
     def epoch(self, value):
+        """Makes the batches of that epoch."""
         check_integer("epoch", value, minimum=0)
         self._epoch = value
         self._batches = self._arranged()

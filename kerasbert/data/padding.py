@@ -106,7 +106,7 @@ def truncate_sequences(maxlen, indices, *sequences):
 
     Example:
         >>> truncate_sequences(5, -2, [2, 4, 5, 6, 3], [7, 8, 3])
-        [[2, 4, 3], [7, 3]]
+        [[2, 3], [7, 8, 3]]
 
     Source: bert4keras, snippets.py.
     """

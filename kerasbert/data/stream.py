@@ -40,6 +40,7 @@ class BatchStream(keras.utils.PyDataset):
 
     @workers.setter
     def workers(self, value):
+        """Refuses more than one."""
         if value > 1:
             raise ConfigError(
                 f"workers={value} for a {type(self).__name__}.\n"
@@ -53,6 +54,7 @@ class BatchStream(keras.utils.PyDataset):
 
     @use_multiprocessing.setter
     def use_multiprocessing(self, value):
+        """Refuses True."""
         if value:
             raise ConfigError(
                 f"use_multiprocessing={value} for a {type(self).__name__}.\n"
