@@ -1,12 +1,33 @@
 """Compiled functions, and arrays that are written in place, on each of Keras' backends."""
 
 import functools
+from threading import RLock
 
 import keras
 import numpy as np
 from keras import ops
 
 _BACKEND = keras.backend.backend()
+
+# Two threads shall not compile the same.
+_MAKING = RLock()
+
+
+def made_for(model, kind):
+    """Returns `kind(model)`, which is kept with the model until its variables are others.
+
+    Args:
+        model: a Keras model.
+        kind: a class, or a function of the module, that takes a model.
+    """
+    # A quantised model has other variables, one with LoRA more of them.
+    state = [(variable.path, variable.dtype, id(variable)) for variable in model.variables]
+    with _MAKING:
+        # An attribute that Keras knew of would be a part of the saved model.
+        made = model.__dict__.setdefault("_kerasbert_made", {})
+        if made.get(kind, (None,))[0] != state:
+            made[kind] = (state, kind(model))
+        return made[kind][1]
 
 
 def compiled(function, variables):
@@ -34,8 +55,9 @@ def _compiled_by_tensorflow(function):
     def call(*args):
         # One function for all shapes would be warned of as "retracing".
         shapes = _shapes(args)
-        if shapes not in made:
-            made[shapes] = tf.function(function, jit_compile=True, autograph=False)
+        with _MAKING:
+            if shapes not in made:
+                made[shapes] = tf.function(function, jit_compile=True, autograph=False)
         return made[shapes](*args)
 
     return call

@@ -6,6 +6,7 @@ import keras
 
 from kerasbert.errors import ConfigError, did_you_mean
 from kerasbert.generation.cached import CachedModel
+from kerasbert.generation.compilation import made_for
 from kerasbert.generation.graph import DecodingGraph
 from kerasbert.generation.prompts import read_prompts
 from kerasbert.generation.search import NOTHING, search, steps
@@ -129,7 +130,7 @@ def _settings(max_new_tokens, method, given):
 
 def _start(model, inputs, settings, use_cache):
     """Returns the `Decoding`, not begun yet, and the `Prompts` that it goes on with."""
-    compiled = _compiled(model, CachedModel if use_cache else UncachedModel)
+    compiled = _compiled(model, _cached if use_cache else _uncached)
     prompts = read_prompts(compiled.graph, inputs)
     prompts.check_room(settings.max_new_tokens)
     settings.check_vocabulary(compiled.graph.vocab_size)
@@ -148,9 +149,12 @@ def _compiled(model, kind):
             f"Got a {type(model).__name__}.\n"
             "Expected a Keras model, as build_transformer_model returns it."
         )
-    # A quantised model has other variables, one with LoRA more of them.
-    state = [(variable.path, variable.dtype, id(variable)) for variable in model.variables]
-    made = model.__dict__.setdefault("_kerasbert_decoders", {})
-    if made.get(kind, (None,))[0] != state:
-        made[kind] = (state, kind(DecodingGraph(model)))
-    return made[kind][1]
+    return made_for(model, kind)
+
+
+def _cached(model):
+    return CachedModel(DecodingGraph(model))
+
+
+def _uncached(model):
+    return UncachedModel(DecodingGraph(model))
