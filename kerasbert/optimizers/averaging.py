@@ -14,7 +14,8 @@ class Averaging(ExtendedOptimizer):
     Keras' average starts as the weights after the first update and keeps them for long. Here
     it is at all times the mean of the weights after every update so far, the last weighted
     most: what bert4keras calls its average with bias correction. It counts updates and not
-    batches when gradients are accumulated. `keras.callbacks.SwapEMAWeights` works with it;
+    batches when gradients are accumulated, and `fit` leaves the trained weights in their place
+    at its end, so that training can go on from them. `keras.callbacks.SwapEMAWeights` works with it;
     by hand, `apply_ema_weights` and `reset_old_weights` do the same.
 
     Args:
@@ -50,6 +51,9 @@ class Averaging(ExtendedOptimizer):
             if average is not None:
                 distance = ops.subtract(variable, average)
                 average.assign(average + distance * ops.cast(share, average.dtype))
+
+    def finalize_variable_values(self, var_list):
+        """Does nothing: the trained weights stay."""
 
     def apply_ema_weights(self, bias_correction=True):
         """Puts the averages in the place of the weights, until `reset_old_weights`.

@@ -41,5 +41,12 @@ def extend(base, *extensions, name=None):
                 f"extend: {extension!r} is no extension.\n"
                 "Expected classes such as kerasbert.optimizers.Lookahead."
             )
+        if issubclass(base, extension):
+            raise ConfigError(
+                f"extend: {base.__name__} has {extension.__name__} already.\n"
+                "Expected each extension once."
+            )
     name = name or "".join(part.__name__ for part in (*extensions, base))
-    return made_class(base, extensions or (ExtendedOptimizer,), name)
+    if not issubclass(base, ExtendedOptimizer):
+        extensions = extensions or (ExtendedOptimizer,)
+    return made_class(base, extensions, name)
