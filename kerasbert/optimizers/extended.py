@@ -9,6 +9,7 @@ from keras import ops
 
 from kerasbert.errors import ConfigError
 from kerasbert.optimizers.recipes import rebuilt
+from kerasbert.optimizers.replicas import ReplicaAware
 
 # Biases and normalisations, by the last part of a variable's path.
 BIASES_AND_NORMS = (r"(^|/)(bias|beta|gamma)$",)
@@ -24,7 +25,7 @@ class _Step:
 
 
 @keras.saving.register_keras_serializable(package="kerasbert", name="Extended")
-class ExtendedOptimizer:
+class ExtendedOptimizer(ReplicaAware):
     """Gives a Keras optimizer multipliers by variable, and decay that leaves variables out.
 
     It stands before a Keras optimizer among a class' bases; `extend` makes such classes. What
@@ -34,7 +35,8 @@ class ExtendedOptimizer:
     Apart from what the arguments say, it differs from Keras in three points: a learning-rate
     schedule counts updates and not batches when gradients are accumulated; the gradient of a
     table that was looked up twice at one row is summed before it is squared; and under a
-    `tf.distribute` strategy the sum of the replicas' gradients is clipped, not each of them.
+    `tf.distribute` strategy the sum of the replicas' gradients is clipped, not each of them,
+    and gradients can be accumulated.
 
     Args:
         exclude_from_weight_decay: regular expressions; a variable in whose path one is found
@@ -47,7 +49,7 @@ class ExtendedOptimizer:
 
     Raises:
         ConfigError: for patterns that are no regular expressions and multipliers that are no
-            numbers; and when built, for gradient accumulation under a strategy.
+            numbers.
     """
 
     def __init__(self, *args, exclude_from_weight_decay=(), multipliers=None, **kwargs):
@@ -61,15 +63,6 @@ class ExtendedOptimizer:
         """Makes the slots, and decides by name what holds for each variable."""
         if self.built:
             return
-        if self.gradient_accumulation_steps and self._replicas > 1:
-            raise ConfigError(
-                f"gradient_accumulation_steps={self.gradient_accumulation_steps} under a "
-                f"strategy of tf.distribute with {self._replicas} replicas.\n"
-                "Expected None: Keras would synchronise the replicas inside a condition, which "
-                "TensorFlow cannot.\n"
-                "Use larger batches or more replicas; or accumulate on one device, or with "
-                "keras.distribution on the JAX backend."
-            )
         super().build(variables)
         self._decayed = tuple(self._decays(variable) for variable in variables)
         self._factors = tuple(self._factor(path_of(variable)) for variable in variables)
@@ -93,12 +86,6 @@ class ExtendedOptimizer:
             return self._learning_rate(self.iterations)
         return super()._get_current_learning_rate()
 
-    @property
-    def _replicas(self):
-        # Only TensorFlow's optimizers have a strategy; elsewhere gradients arrive summed.
-        strategy = getattr(self, "_distribution_strategy", None)
-        return 1 if strategy is None else strategy.num_replicas_in_sync
-
     def apply(self, grads, trainable_variables=None):
         """Updates the variables; gradients as in Keras."""
         # TensorFlow's gradient of a table has a row for every look-up. Keras squares these rows
@@ -110,15 +97,6 @@ class ExtendedOptimizer:
             for gradient in grads
         ]
         super().apply(grads, trainable_variables)
-
-    def _clip_gradients(self, grads):
-        replicas = self._replicas
-        if replicas == 1 or not (self.clipnorm or self.clipvalue or self.global_clipnorm):
-            return super()._clip_gradients(grads)
-        pairs = self._all_reduce_sum_gradients([(gradient, None) for gradient in grads])
-        clipped = super()._clip_gradients([gradient for gradient, _ in pairs])
-        # Keras sums over the replicas again.
-        return [gradient / replicas for gradient in clipped]
 
     def _apply_weight_decay(self, variables):
         """Does nothing: decay is part of the change of each variable."""
