@@ -31,14 +31,14 @@ from kerasbert.optimizers.lookahead import Lookahead
 from kerasbert.optimizers.schedules import PiecewiseLinear, WarmupDecay
 
 __all__ = [
+    "LAMB",
     "AdaFactor",
     "Adam",
     "AdamW",
     "Averaging",
     "ExtendedOptimizer",
-    "LAMB",
-    "Lazy",
     "LayerAdaptation",
+    "Lazy",
     "Lion",
     "Lookahead",
     "PiecewiseLinear",

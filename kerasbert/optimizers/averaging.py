@@ -15,8 +15,8 @@ class Averaging(ExtendedOptimizer):
     it is at all times the mean of the weights after every update so far, the last weighted
     most: what bert4keras calls its average with bias correction. It counts updates and not
     batches when gradients are accumulated, and `fit` leaves the trained weights in their place
-    at its end, so that training can go on from them. `keras.callbacks.SwapEMAWeights` works with it;
-    by hand, `apply_ema_weights` and `reset_old_weights` do the same.
+    at its end, so that training can go on from them. `keras.callbacks.SwapEMAWeights` works
+    with it; by hand, `apply_ema_weights` and `reset_old_weights` do the same.
 
     Args:
         ema_momentum: weight of what was before.
@@ -75,9 +75,7 @@ class Averaging(ExtendedOptimizer):
         factor = 1.0 if bias_correction else 1.0 - self.ema_momentum**updates
         variables = self._trainable_variables
         self._old_weights = [ops.convert_to_numpy(variable) for variable in variables]
-        for variable, average in zip(
-            variables, self._model_variables_moving_average, strict=True
-        ):
+        for variable, average in zip(variables, self._model_variables_moving_average, strict=True):
             if average is not None:
                 variable.assign(ops.convert_to_numpy(average) * factor)
 

@@ -53,11 +53,11 @@ class _PiecewiseLinear(ExtendedOptimizer):
         return super().get_config() | {"lr_schedule": points}
 
 
-def extend_with_weight_decay(BaseOptimizer, name=None):
+def extend_with_weight_decay(base_optimizer, name=None):
     """Returns a class with weight decay.
 
     Args:
-        BaseOptimizer: an optimizer class. The new one also takes `weight_decay_rate=0.01` and
+        base_optimizer: an optimizer class. The new one also takes `weight_decay_rate=0.01` and
             `exclude_from_weight_decay`.
         name: of the new class.
 
@@ -65,20 +65,20 @@ def extend_with_weight_decay(BaseOptimizer, name=None):
         A class as of `extend`.
 
     Raises:
-        ConfigError: if `BaseOptimizer` is no optimizer class.
+        ConfigError: if `base_optimizer` is no optimizer class.
 
     Example:
         >>> AdamW = extend_with_weight_decay(Adam, "AdamW")
         >>> optimizer = AdamW(1e-5, exclude_from_weight_decay=["Norm", "bias"])
     """
-    return extend(BaseOptimizer, _WeightDecay, name=name)
+    return extend(base_optimizer, _WeightDecay, name=name)
 
 
-def extend_with_layer_adaptation(BaseOptimizer, name=None):
+def extend_with_layer_adaptation(base_optimizer, name=None):
     """Returns a class whose updates are scaled to the size of each variable: LAMB.
 
     Args:
-        BaseOptimizer: an optimizer class. The new one also takes
+        base_optimizer: an optimizer class. The new one also takes
             `exclude_from_layer_adaptation`.
         name: of the new class.
 
@@ -86,22 +86,22 @@ def extend_with_layer_adaptation(BaseOptimizer, name=None):
         A class as of `extend`.
 
     Raises:
-        ConfigError: if `BaseOptimizer` is no optimizer class.
+        ConfigError: if `base_optimizer` is no optimizer class.
 
     Example:
         >>> LAMB = extend_with_layer_adaptation(extend_with_weight_decay(Adam), "LAMB")
         >>> optimizer = LAMB(0.00176, weight_decay_rate=0.01, bias_correction=False)
     """
-    return extend(BaseOptimizer, LayerAdaptation, name=name)
+    return extend(base_optimizer, LayerAdaptation, name=name)
 
 
-def extend_with_piecewise_linear_lr(BaseOptimizer, name=None):
+def extend_with_piecewise_linear_lr(base_optimizer, name=None):
     """Returns a class whose learning rate is multiplied along straight lines.
 
     Steps are batches, also when gradients are accumulated over several.
 
     Args:
-        BaseOptimizer: an optimizer class. The new one also takes `lr_schedule`, a dict from
+        base_optimizer: an optimizer class. The new one also takes `lr_schedule`, a dict from
             steps to multiples.
         name: of the new class.
 
@@ -109,41 +109,41 @@ def extend_with_piecewise_linear_lr(BaseOptimizer, name=None):
         A class as of `extend`.
 
     Raises:
-        ConfigError: if `BaseOptimizer` is no optimizer class.
+        ConfigError: if `base_optimizer` is no optimizer class.
 
     Example:
         >>> AdamLR = extend_with_piecewise_linear_lr(Adam, "AdamLR")
         >>> optimizer = AdamLR(1e-5, lr_schedule={1000: 1, 2000: 0.1})
     """
-    return extend(BaseOptimizer, _PiecewiseLinear, name=name)
+    return extend(base_optimizer, _PiecewiseLinear, name=name)
 
 
-def extend_with_gradient_accumulation(BaseOptimizer, name=None):
+def extend_with_gradient_accumulation(base_optimizer, name=None):
     """Returns a class that updates once in several batches: Keras' accumulation.
 
     Args:
-        BaseOptimizer: an optimizer class. The new one also takes `grad_accum_steps=2`.
+        base_optimizer: an optimizer class. The new one also takes `grad_accum_steps=2`.
         name: of the new class.
 
     Returns:
         A class as of `extend`.
 
     Raises:
-        ConfigError: if `BaseOptimizer` is no optimizer class.
+        ConfigError: if `base_optimizer` is no optimizer class.
 
     Example:
         >>> AdamGA = extend_with_gradient_accumulation(Adam, "AdamGA")
         >>> AdamGA(1e-5, grad_accum_steps=8).gradient_accumulation_steps
         8
     """
-    return extend(BaseOptimizer, _Accumulation, name=name)
+    return extend(base_optimizer, _Accumulation, name=name)
 
 
-def extend_with_lookahead(BaseOptimizer, name=None):
+def extend_with_lookahead(base_optimizer, name=None):
     """Returns a class with `Lookahead`.
 
     Args:
-        BaseOptimizer: an optimizer class. The new one also takes `steps_per_slow_update=5` and
+        base_optimizer: an optimizer class. The new one also takes `steps_per_slow_update=5` and
             `slow_step_size=0.5`.
         name: of the new class.
 
@@ -151,20 +151,20 @@ def extend_with_lookahead(BaseOptimizer, name=None):
         A class as of `extend`.
 
     Raises:
-        ConfigError: if `BaseOptimizer` is no optimizer class.
+        ConfigError: if `base_optimizer` is no optimizer class.
 
     Example:
         >>> AdamLA = extend_with_lookahead(Adam, "AdamLA")
         >>> optimizer = AdamLA(1e-5, steps_per_slow_update=5, slow_step_size=0.5)
     """
-    return extend(BaseOptimizer, Lookahead, name=name)
+    return extend(base_optimizer, Lookahead, name=name)
 
 
-def extend_with_lazy_optimization(BaseOptimizer, name=None):
+def extend_with_lazy_optimization(base_optimizer, name=None):
     """Returns a class that leaves the rows alone that have no gradient, see `Lazy`.
 
     Args:
-        BaseOptimizer: an optimizer class. The new one also takes
+        base_optimizer: an optimizer class. The new one also takes
             `include_in_lazy_optimization`, a list of names.
         name: of the new class.
 
@@ -172,20 +172,20 @@ def extend_with_lazy_optimization(BaseOptimizer, name=None):
         A class as of `extend`.
 
     Raises:
-        ConfigError: if `BaseOptimizer` is no optimizer class.
+        ConfigError: if `base_optimizer` is no optimizer class.
 
     Example:
         >>> AdamLO = extend_with_lazy_optimization(Adam, "AdamLO")
         >>> optimizer = AdamLO(1e-5, include_in_lazy_optimization=["Embedding-Token"])
     """
-    return extend(BaseOptimizer, Lazy, name=name)
+    return extend(base_optimizer, Lazy, name=name)
 
 
-def extend_with_exponential_moving_average(BaseOptimizer, name=None):
+def extend_with_exponential_moving_average(base_optimizer, name=None):
     """Returns a class that averages the weights, see `Averaging`.
 
     Args:
-        BaseOptimizer: an optimizer class. The new one also takes `ema_momentum=0.999`, and has
+        base_optimizer: an optimizer class. The new one also takes `ema_momentum=0.999`, and has
             `apply_ema_weights` and `reset_old_weights`.
         name: of the new class.
 
@@ -193,20 +193,20 @@ def extend_with_exponential_moving_average(BaseOptimizer, name=None):
         A class as of `extend`.
 
     Raises:
-        ConfigError: if `BaseOptimizer` is no optimizer class.
+        ConfigError: if `base_optimizer` is no optimizer class.
 
     Example:
         >>> AdamEMA = extend_with_exponential_moving_average(Adam, "AdamEMA")
         >>> optimizer = AdamEMA(1e-5, ema_momentum=0.9999)
     """
-    return extend(BaseOptimizer, Averaging, name=name)
+    return extend(base_optimizer, Averaging, name=name)
 
 
-def extend_with_parameter_wise_lr(BaseOptimizer, name=None):
+def extend_with_parameter_wise_lr(base_optimizer, name=None):
     """Returns a class with learning rates by variable.
 
     Args:
-        BaseOptimizer: an optimizer class. The new one also takes `paramwise_lr_schedule`, a
+        base_optimizer: an optimizer class. The new one also takes `paramwise_lr_schedule`, a
             dict from parts of variables' paths to multiples.
         name: of the new class.
 
@@ -214,13 +214,13 @@ def extend_with_parameter_wise_lr(BaseOptimizer, name=None):
         A class as of `extend`.
 
     Raises:
-        ConfigError: if `BaseOptimizer` is no optimizer class.
+        ConfigError: if `base_optimizer` is no optimizer class.
 
     Example:
         >>> AdamPW = extend_with_parameter_wise_lr(Adam, "AdamPW")
         >>> optimizer = AdamPW(1e-5, paramwise_lr_schedule={"Embedding": 0.1})
     """
-    return extend(BaseOptimizer, _ParameterWise, name=name)
+    return extend(base_optimizer, _ParameterWise, name=name)
 
 
 # bert4keras has a second function for each, for the optimizers of tf.keras.

@@ -1,5 +1,7 @@
 """Learning rates that change with the number of updates made."""
 
+from itertools import pairwise
+
 import keras
 from keras import ops
 
@@ -159,7 +161,7 @@ def piecewise_linear(step, points):
     step = ops.cast(step, "float32")
     corners = list((points if 0 in points else {0: 0.0} | points).items())
     value = ops.full_like(step, corners[-1][1])
-    for (start, low), (end, high) in reversed(list(zip(corners, corners[1:], strict=False))):
+    for (start, low), (end, high) in reversed(list(pairwise(corners))):
         line = low + (high - low) * (step - start) / (end - start)
         value = ops.where(step < end, line, value)
     return value

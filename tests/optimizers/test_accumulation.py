@@ -3,9 +3,9 @@
 import keras
 import numpy as np
 import pytest
+from updates import cross_entropy, numbers, small_data, small_model
 
 from kerasbert.optimizers import LAMB, AdamW, Averaging, Lookahead, WarmupDecay, extend
-from updates import cross_entropy, numbers, small_data, small_model
 
 IDS, LABELS = small_data(24)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
+from updates import cross_entropy, numbers, reloaded, run, small_data, small_model, variables_of
 
 from kerasbert import optimizers
 from kerasbert.errors import ConfigError
@@ -22,7 +23,6 @@ from kerasbert.optimizers import (
     extend_with_piecewise_linear_lr,
     extend_with_weight_decay,
 )
-from updates import cross_entropy, numbers, reloaded, run, small_data, small_model, variables_of
 
 START = np.arange(1.0, 13.0).reshape(4, 3) / 7
 GRADIENTS = np.random.default_rng(0).normal(size=(8, 4, 3))

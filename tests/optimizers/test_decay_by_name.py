@@ -134,7 +134,7 @@ def test_lora_learns_at_the_rate_of_its_layer():
 
 
 def test_refusals():
-    with pytest.raises(ConfigError, match="decay=1.5"):
+    with pytest.raises(ConfigError, match=r"decay=1\.5"):
         layerwise_multipliers(model_of("bert"), 1.5)
     with pytest.raises(KerasbertError, match="holds no encoder"):
         layerwise_multipliers(keras.Sequential([keras.layers.Dense(2)]))

@@ -3,10 +3,10 @@
 import keras
 import numpy as np
 import pytest
+from updates import numbers, reloaded, run, variables_of
 
 from kerasbert.errors import ConfigError
 from kerasbert.optimizers import LAMB, AdamW, Lookahead, WarmupDecay, extend
-from updates import numbers, reloaded, run, variables_of
 
 # They move the variables by other rules than "subtract rate times direction".
 APART = {"LossScaleOptimizer", "MultiOptimizer", "Optimizer", "ScheduleFreeAdamW"}

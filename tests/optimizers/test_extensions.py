@@ -3,10 +3,10 @@
 import keras
 import numpy as np
 import pytest
+from updates import numbers, run, small_data, small_model, variables_of
 
 from kerasbert.errors import ConfigError, KerasbertError
 from kerasbert.optimizers import AdamW, Averaging, LayerAdaptation, Lazy, Lookahead, extend
-from updates import numbers, run, small_data, small_model, variables_of
 
 START = np.arange(1.0, 13.0).reshape(4, 3) / 7
 GRADIENTS = np.random.default_rng(0).normal(size=(7, 4, 3))
@@ -117,9 +117,7 @@ def test_keras_swaps_the_average_in_for_evaluation():
 
     # It looks before the swap is undone.
     callbacks = [Look(), keras.callbacks.SwapEMAWeights()]
-    model.fit(
-        ids, labels, validation_data=(ids, labels), epochs=2, verbose=0, callbacks=callbacks
-    )
+    model.fit(ids, labels, validation_data=(ids, labels), epochs=2, verbose=0, callbacks=callbacks)
     averages = numbers(model.optimizer._model_variables_moving_average)
     trained = numbers(model.trainable_variables)
     assert len(seen) == 2

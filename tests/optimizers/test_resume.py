@@ -10,6 +10,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
+from updates import cross_entropy, numbers, small_data, small_model
 
 import kerasbert
 from kerasbert.optimizers import (
@@ -21,7 +22,6 @@ from kerasbert.optimizers import (
     WarmupDecay,
     extend,
 )
-from updates import cross_entropy, numbers, small_data, small_model
 
 ROOT = Path(kerasbert.__file__).parents[1]
 # Five batches an epoch: with two to an update, one is left over for the next.
@@ -150,9 +150,10 @@ def test_killed_in_the_middle_of_an_epoch(tmp_path):
     assert broken.wait(60) == -signal.SIGKILL
     again = run(tmp_path / "broken", 0)
     assert again.wait(300) == 0, again.stderr.read()
-    with np.load(tmp_path / "whole" / "done.npz") as a, np.load(
-        tmp_path / "broken" / "done.npz"
-    ) as b:
+    with (
+        np.load(tmp_path / "whole" / "done.npz") as a,
+        np.load(tmp_path / "broken" / "done.npz") as b,
+    ):
         assert a.files == b.files
         for name in a.files:
             np.testing.assert_array_equal(a[name], b[name])
