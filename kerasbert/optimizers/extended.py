@@ -130,7 +130,7 @@ class ExtendedOptimizer(ReplicaAware):
     def assign_sub(self, variable, value):
         """Subtracts from a slot; or from a model's variable, after `change`."""
         if self._is_updated(variable):
-            value = self.change(variable, value, self._step.rate)
+            value = self.change(variable, ops.convert_to_tensor(value), self._step.rate)
             factor = self._factors[self._get_variable_index(variable)]
             value = value if factor == 1.0 else value * factor
         super().assign_sub(variable, value)

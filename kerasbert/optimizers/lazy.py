@@ -80,7 +80,7 @@ class Lazy(ExtendedOptimizer):
         """Sets a slot where there is a gradient; or a model's variable."""
         touched = None if self._is_updated(variable) else self._touched(variable)
         if touched is not None:
-            value = ops.where(touched, value, variable)
+            value = ops.where(touched, value, ops.convert_to_tensor(variable))
         super().assign(variable, value)
 
     def get_config(self):

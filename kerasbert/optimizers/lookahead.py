@@ -46,12 +46,14 @@ class Lookahead(ExtendedOptimizer):
         """Updates one variable, and every few updates its slow copy and then itself."""
         slow = self._slow[self._get_variable_index(variable)]
         # The optimizer may have been built before the variables got their values.
-        start = ops.where(ops.equal(self.iterations, 0), variable, slow)
+        old, kept = ops.convert_to_tensor(variable), ops.convert_to_tensor(slow)
+        start = ops.where(ops.equal(self.iterations, 0), old, kept)
         super().update_step(gradient, variable, learning_rate)
+        new = ops.convert_to_tensor(variable)
         meet = ops.equal((self.iterations + 1) % self.steps_per_slow_update, 0)
-        moved = start + ops.subtract(variable, start) * self.slow_step_size
+        moved = start + (new - start) * self.slow_step_size
         self.assign(slow, ops.where(meet, moved, start))
-        self.assign(variable, ops.where(meet, moved, variable))
+        self.assign(variable, ops.where(meet, moved, new))
 
     def get_config(self):
         """Returns the arguments."""

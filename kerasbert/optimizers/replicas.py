@@ -2,6 +2,8 @@
 
 from keras import ops
 
+from kerasbert.errors import ConfigError
+
 
 class ReplicaAware:
     """Clips the sum of the replicas' gradients, and accumulates gradients under a strategy.
@@ -16,6 +18,16 @@ class ReplicaAware:
         # Only TensorFlow's optimizers have one; what it is if there is none has this name.
         strategy = getattr(self, "_distribution_strategy", None)
         return None if "Default" in type(strategy).__name__ else strategy
+
+    def build(self, variables):
+        """Makes the slots; refuses what Keras' accumulation has and this one does not."""
+        if self._is_gated and self.ema_overwrite_frequency:
+            raise ConfigError(
+                f"ema_overwrite_frequency={self.ema_overwrite_frequency} with "
+                "gradient_accumulation_steps under a strategy of tf.distribute.\n"
+                "Expected None.\nEvaluate the average with keras.callbacks.SwapEMAWeights."
+            )
+        super().build(variables)
 
     def _summed(self, grads):
         """Returns the sum over the replicas divided by their number: Keras sums it again."""
