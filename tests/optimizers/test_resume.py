@@ -95,7 +95,7 @@ folder, stop = sys.argv[1], int(sys.argv[2])
 model = kerasbert.build_transformer_model(
     dict(vocab_size=40, hidden_size=8, num_hidden_layers=2, num_attention_heads=2,
          intermediate_size=16, hidden_act="gelu", max_position_embeddings=16,
-         type_vocab_size=2, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1),
+         type_vocab_size=2, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0),
     model="albert", verbose=0, embedding_size=4,
 )
 x = keras.layers.Dense(2, name="head")(model.outputs[-1][:, 0])
@@ -121,7 +121,6 @@ model.fit(
     [ids, ids * 0], labels, batch_size=4, epochs=3, shuffle=False, verbose=0,
     callbacks=[keras.callbacks.BackupAndRestore(folder + "/backup", save_freq="epoch"), Stop()],
 )
-model.save_weights(folder + "/done.weights.h5")
 np.savez(folder + "/done.npz", *[keras.ops.convert_to_numpy(v) for v in
                                  model.variables + model.optimizer.variables])
 """
@@ -139,7 +138,8 @@ def run(folder, stop):
 
 @pytest.mark.slow
 def test_killed_in_the_middle_of_an_epoch(tmp_path):
-    # Ten batches an epoch; killed at the 16th, in the second of three epochs.
+    # Ten batches an epoch; killed at the 16th, in the second of three epochs. No dropout: Keras
+    # does not keep the state of its random numbers in files of weights.
     whole = run(tmp_path / "whole", 0)
     assert whole.wait(300) == 0, whole.stderr.read()
     broken = run(tmp_path / "broken", 16)
