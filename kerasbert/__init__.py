@@ -1,6 +1,6 @@
 """Checkpoints of BERT, ALBERT, ELECTRA and their like as ordinary Keras 3 models."""
 
-from kerasbert import layers
+from kerasbert import layers, optimizers
 from kerasbert.convert import convert
 from kerasbert.factory import build_transformer_model
 from kerasbert.generation import generate
@@ -25,6 +25,7 @@ __all__ = [
     "layers",
     "load_weights_from_checkpoint",
     "model_report",
+    "optimizers",
     "save_pretrained",
     "save_weights_as_checkpoint",
     "unshare",

@@ -52,6 +52,7 @@ def release(tmp_path_factory):
     tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"房间很干净电池用不久好,"]
     models = {"model": model, "gpt2": gpt2, "masked_lm": masked_lm}
     names["tokenizer"] = Tokenizer({token: index for index, token in enumerate(tokens)})
+    names |= {name: getattr(kerasbert.optimizers, name) for name in kerasbert.optimizers.__all__}
     names |= {name: getattr(kerasbert.generation, name) for name in ("fill_mask", "gibbs_sample")}
     return folder, {**modules, **models, **names}
 
@@ -78,6 +79,7 @@ def public_names():
         kerasbert.layers,
         kerasbert.weights,
         kerasbert.models,
+        kerasbert.optimizers,
     ):
         for name in module.__all__:
             value = getattr(module, name)
