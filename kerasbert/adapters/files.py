@@ -229,16 +229,19 @@ def _check_base(path, base, sites):
         for names in site.targets.values()
         for name in names
     }
+    own = {}
     for key, wanted in base.items():
         if key not in found:
             _refuse(path, f"it has adapters at {key}, where this model has no dense layer")
         site, name = found[key]
-        own = _sample(site.dense(name))
-        if own["shape"] != wanted["shape"]:
-            _refuse(path, f"the kernel at {key} is {own['shape']}, there it was {wanted['shape']}")
-        exact = own["exact"] and wanted["exact"]
+        own[key] = _sample(site.dense(name))
+        shapes = [sample["shape"] for sample in (own[key], wanted)]
+        if shapes[0] != shapes[1]:
+            _refuse(path, f"the kernel at {key} is {shapes[0]}, there it was {shapes[1]}")
+    for key, wanted in base.items():
+        exact = own[key]["exact"] and wanted["exact"]
         tolerance = 0.0 if exact else 0.02 * wanted["largest"]
-        if not np.allclose(own["numbers"], wanted["numbers"], rtol=0, atol=tolerance):
+        if not np.allclose(own[key]["numbers"], wanted["numbers"], rtol=0, atol=tolerance):
             _refuse(path, f"the kernel at {key} holds other numbers")
 
 

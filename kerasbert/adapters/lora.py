@@ -165,6 +165,10 @@ def merge_lora(model):
     copy = _MergedCopy(view, _config_without_sharing(view.config, sites))
     merged = copy.make(model)
     copy.copy_weights()
+    below = _operations_below(view, sites_of(view))
+    for old, new in copy.copies:
+        if old in below:
+            new.trainable = True
     return merged
 
 
@@ -200,7 +204,6 @@ class _MergedCopy(UnsharedCopy):
             if adapter is not None:
                 kernel = parts[name].kernel
                 kernel.assign_add(adapter.product())
-        new.trainable = True
 
 
 def assign_by_path(old, new):

@@ -40,6 +40,7 @@ class LowRankAdapter(keras.layers.Layer):
 
     def __init__(self, units, rank, alpha=None, **kwargs):
         super().__init__(**kwargs)
+        self.supports_masking = True
         check_integer("units", units, minimum=1)
         check_integer("rank", rank, minimum=1)
         self.units = units
@@ -60,7 +61,9 @@ class LowRankAdapter(keras.layers.Layer):
 
     def call(self, inputs):
         """Returns the update; see the class for shapes."""
-        update = ops.matmul(ops.matmul(inputs, self.a), self.b)
+        # Keras does so itself only under a mixed policy.
+        a, b = (ops.cast(matrix, self.compute_dtype) for matrix in (self.a, self.b))
+        update = ops.matmul(ops.matmul(inputs, a), b)
         return update * (self.alpha / self.rank)
 
     def product(self):
