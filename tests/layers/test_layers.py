@@ -29,7 +29,7 @@ from kerasbert.layers.composite import CompositeLayer
 from kerasbert.layers.residual import ResidualLayer
 
 # Arguments that only get_config writes.
-STATE = {"sublayer_dtypes", "frozen_sublayers"}
+STATE = {"sublayer_dtypes", "frozen_sublayers", "adapters"}
 
 POLICIES = [
     pytest.param("float16", marks=pytest.mark.slow),
