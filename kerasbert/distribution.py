@@ -69,6 +69,49 @@ def layout_map(model, device_mesh, axis="model", embeddings="hidden"):
     return layouts
 
 
+def check_strategy(model):
+    """Refuses to train in a way that Keras cannot under the strategy a model was made in.
+
+    Args:
+        model: a compiled Keras model.
+
+    Returns:
+        None, if it can be trained.
+
+    Raises:
+        ConfigError: if a strategy of TensorFlow with several replicas meets an optimizer that
+            updates only under a condition (accumulation of gradients, scaling of the loss), or
+            if the strategy spreads over several machines.
+
+    Example:
+        >>> kerasbert.distribution.check_strategy(model)
+    """
+    strategy = getattr(model, "distribute_strategy", None)
+    name = type(strategy).__name__
+    if "MultiWorker" in name or "CollectiveAllReduce" in name:
+        raise ConfigError(
+            f"{model.name!r} was made under a {name}.\n"
+            "Expected one machine: fit of Keras 3 fails under this strategy.\n"
+            "Set KERAS_BACKEND=jax, and call keras.distribution.initialize on each machine."
+        )
+    if getattr(strategy, "num_replicas_in_sync", 1) < 2:
+        return
+    optimizer = getattr(model, "optimizer", None)
+    steps = getattr(optimizer, "gradient_accumulation_steps", None)
+    what = f"gradient_accumulation_steps={steps}" if steps else None
+    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        what = "a LossScaleOptimizer"
+    if what:
+        raise ConfigError(
+            f"{model.name!r} has {what} under a {name} of {strategy.num_replicas_in_sync} "
+            "replicas.\n"
+            "Expected an optimizer that updates in every step: TensorFlow cannot join the "
+            "gradients of replicas inside a condition.\n"
+            "Use a larger batch or fewer replicas instead of accumulation, and "
+            "'mixed_bfloat16' instead of 'mixed_float16'."
+        )
+
+
 def _check_backend():
     backend = keras.backend.backend()
     if backend != "jax":

@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import keras
@@ -14,7 +15,7 @@ import pytest
 
 from devices.models import build
 from harness import refused
-from kerasbert.distribution import layout_map
+from kerasbert.distribution import check_strategy, layout_map
 from kerasbert.errors import ConfigError
 
 TESTS = Path(__file__).parents[1]
@@ -141,6 +142,42 @@ def test_other_backends_are_refused():
 def test_mirrored_strategy(case, tmp_path):
     run = started("strategy_run.py", case, tmp_path, backend="tensorflow")
     assert last_line(run) == "done"
+
+
+@dataclass
+class OneStrategy:
+    """What is asked of a strategy of TensorFlow."""
+
+    num_replicas_in_sync: int = 2
+
+
+class MultiWorkerMirroredStrategy(OneStrategy):
+    """As above, on several machines."""
+
+
+@dataclass
+class OneModel:
+    """A model of which only these are asked."""
+
+    distribute_strategy: OneStrategy
+    optimizer: keras.optimizers.Optimizer
+    name: str = "mine"
+
+
+def test_what_a_strategy_cannot_do_is_refused():
+    plain, adding = (
+        keras.optimizers.Adam(gradient_accumulation_steps=steps) for steps in (None, 4)
+    )
+    check_strategy(OneModel(OneStrategy(2), plain))
+    check_strategy(OneModel(OneStrategy(1), adding))
+    check_strategy(OneModel(None, adding))
+    check_strategy(keras.Sequential([keras.layers.Dense(1)]))
+    with refused(ConfigError, "'mine'", "gradient_accumulation_steps=4", "2 replicas"):
+        check_strategy(OneModel(OneStrategy(2), adding))
+    with refused(ConfigError, "LossScaleOptimizer", "mixed_bfloat16"):
+        check_strategy(OneModel(OneStrategy(2), keras.optimizers.LossScaleOptimizer(plain)))
+    with refused(ConfigError, "MultiWorkerMirroredStrategy", "keras.distribution.initialize"):
+        check_strategy(OneModel(MultiWorkerMirroredStrategy(1), plain))
 
 
 @pytest.mark.slow
