@@ -79,9 +79,8 @@ def check_strategy(model):
         None, if it can be trained.
 
     Raises:
-        ConfigError: if a strategy of TensorFlow with several replicas meets an optimizer that
-            updates only under a condition (accumulation of gradients, scaling of the loss), or
-            if the strategy spreads over several machines.
+        ConfigError: if a strategy of TensorFlow with several replicas meets accumulation of
+            gradients, or if the strategy spreads over several machines.
 
     Example:
         >>> kerasbert.distribution.check_strategy(model)
@@ -96,19 +95,14 @@ def check_strategy(model):
         )
     if getattr(strategy, "num_replicas_in_sync", 1) < 2:
         return
-    optimizer = getattr(model, "optimizer", None)
-    steps = getattr(optimizer, "gradient_accumulation_steps", None)
-    what = f"gradient_accumulation_steps={steps}" if steps else None
-    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
-        what = "a LossScaleOptimizer"
-    if what:
+    steps = getattr(getattr(model, "optimizer", None), "gradient_accumulation_steps", None)
+    if steps:
         raise ConfigError(
-            f"{model.name!r} has {what} under a {name} of {strategy.num_replicas_in_sync} "
-            "replicas.\n"
+            f"{model.name!r} has gradient_accumulation_steps={steps} under a {name} of "
+            f"{strategy.num_replicas_in_sync} replicas.\n"
             "Expected an optimizer that updates in every step: TensorFlow cannot join the "
-            "gradients of replicas inside a condition.\n"
-            "Use a larger batch or fewer replicas instead of accumulation, and "
-            "'mixed_bfloat16' instead of 'mixed_float16'."
+            "gradients of replicas inside the condition by which Keras accumulates.\n"
+            "Use a larger batch, or a single replica."
         )
 
 

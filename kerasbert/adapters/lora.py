@@ -168,7 +168,8 @@ def merge_lora(model):
     below = _operations_below(view, sites_of(view))
     for old, new in copy.copies:
         if old in below:
-            new.trainable = True
+            for part in new._flatten_layers():
+                part.trainable = True
     return merged
 
 
