@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 
 import kerasbert
+import kerasbert.adapters
+import kerasbert.distribution
 from fixtures import make_arrays, tiny_config, write_checkpoint, write_config
 from kerasbert.tokenizers import Tokenizer
 from reference.zoo_weights import zoo_config
@@ -75,6 +77,7 @@ def test_example(name, release, monkeypatch, capsys):
 def public_names():
     for module in (
         kerasbert,
+        kerasbert.adapters,
         kerasbert.generation,
         kerasbert.layers,
         kerasbert.weights,

@@ -9,6 +9,7 @@ from kerasbert.layers.gated_attention import GatedAttentionUnit
 from kerasbert.layers.global_pointer import EfficientGlobalPointer, GlobalPointer
 from kerasbert.layers.heads import BiasAdd, FirstToken, TakeFeature
 from kerasbert.layers.loss import Loss
+from kerasbert.layers.low_rank import LowRankAdapter
 from kerasbert.layers.masking import AttentionMask, PaddingMask, VectorMask, ZeroPadding
 from kerasbert.layers.memm import MaximumEntropyMarkovModel
 from kerasbert.layers.normalization import LayerNormalization
@@ -42,6 +43,7 @@ __all__ = [
     "GlobalPointer",
     "LayerNormalization",
     "Loss",
+    "LowRankAdapter",
     "MaximumEntropyMarkovModel",
     "MultiHeadAttention",
     "PaddingMask",

@@ -184,14 +184,24 @@ class MultiHeadAttention(CompositeLayer):
         memory = self.keys_and_values(key, value, position_bias, p_bias)
         return self.attend_to(query, [memory], visible, position_bias, p_bias, added)
 
-    def keys_and_values(self, key, value, position_bias=None, p_bias=None):
+    def keys_and_values(self, key, value, position_bias=None, p_bias=None, adapter=None):
         """Returns what queries attend to: keys (B, N, K, S) and values (B, N, K, D)."""
-        key = self._split(self.key(key))
+        key = self._split(self.adapted(self.key, key, adapter))
         if p_bias == "rotary":
             key = apply_rotary_position_embeddings(position_bias, key)
-        return _heads_first(key), _heads_first(self._split(self.value(value)))
+        value = self._split(self.adapted(self.value, value, adapter))
+        return _heads_first(key), _heads_first(value)
 
-    def attend_to(self, query, memories, visible=None, position_bias=None, p_bias=None, added=None):
+    def attend_to(
+        self,
+        query,
+        memories,
+        visible=None,
+        position_bias=None,
+        p_bias=None,
+        added=None,
+        adapter=None,
+    ):
         """Returns what `attend` does, for keys and values that are made already.
 
         Args:
@@ -201,9 +211,10 @@ class MultiHeadAttention(CompositeLayer):
             position_bias: see the class; with an axis (B) in front where rows differ.
             p_bias: see the class.
             added: see `attend`.
+            adapter: number of the use whose adapters count, see `CompositeLayer`.
         """
         # Scaled before the product, which in float16 would sooner overflow.
-        query = self._split(self.query(query))
+        query = self._split(self.adapted(self.query, query, adapter))
         scale = query.shape[-1] ** -0.5 if self.attention_scale else 1.0
         query = query * scale
         if p_bias == "rotary":
@@ -228,7 +239,8 @@ class MultiHeadAttention(CompositeLayer):
             )
         context = _heads_first(context)  # (B, Q, N, D)
         shape = (-1, ops.shape(context)[1], self._value_width)
-        return self.output_dense(ops.reshape(context, shape)), scores
+        context = ops.reshape(context, shape)
+        return self.adapted(self.output_dense, context, adapter), scores
 
     def _split(self, tensor):
         length, width = ops.shape(tensor)[1], tensor.shape[-1]

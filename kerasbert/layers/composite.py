@@ -7,6 +7,7 @@ import keras
 from keras import ops
 
 from kerasbert.layers.dense import Dense
+from kerasbert.layers.low_rank import LowRankAdapter
 
 
 class CompositeLayer(keras.layers.Layer):
@@ -21,11 +22,15 @@ class CompositeLayer(keras.layers.Layer):
             as written by `get_config`; sub-layers without an entry follow this layer. Those
             of a sub-layer that is made of layers itself are called "norm/beta_dense".
         frozen_sublayers: names of the sub-layers that are not trainable.
+        adapters: dict from the name of a dense sub-layer to {"rank", "alpha", "uses"}: it gets a
+            `LowRankAdapter` for each of the uses, which are numbers that a call may choose from.
         **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
     """
 
-    def __init__(self, sublayer_dtypes=None, frozen_sublayers=(), **kwargs):
+    def __init__(self, sublayer_dtypes=None, frozen_sublayers=(), adapters=None, **kwargs):
         super().__init__(**kwargs)
+        self.adapters = {name: dict(settings) for name, settings in (adapters or {}).items()}
+        self.adapter_layers = {}
         self.supports_masking = True
         self._frozen_sublayers = tuple(frozen_sublayers)
         self._sublayer_dtypes = {
@@ -75,7 +80,35 @@ class CompositeLayer(keras.layers.Layer):
             **arguments,
         )
         layer.build(input_shape)
+        self._build_adapters(name, units, input_shape)
         return layer
+
+    def _build_adapters(self, name, units, input_shape):
+        settings = self.adapters.get(name, {"uses": ()})
+        for use in settings["uses"]:
+            key = f"{name}_lora_{use}"
+            layer = LowRankAdapter(
+                units, settings["rank"], settings["alpha"], name=key, dtype=self.dtype_policy
+            )
+            layer.build(input_shape)
+            self.adapter_layers[key] = layer
+
+    def adapter_of(self, name, use=None):
+        """Returns the adapter of the dense sub-layer `name` for a use of this layer, or None.
+
+        Args:
+            name: name of the sub-layer.
+            use: the number of the use; None means the only one, and none of several.
+        """
+        uses = self.adapters.get(name, {"uses": ()})["uses"]
+        if use is None and len(uses) == 1:
+            use = uses[0]
+        return self.adapter_layers.get(f"{name}_lora_{use}")
+
+    def adapted(self, dense, inputs, use=None):
+        """Returns what a dense sub-layer and its adapter for this use give together."""
+        outputs, adapter = dense(inputs), self.adapter_of(dense.name, use)
+        return outputs if adapter is None else outputs + adapter(inputs)
 
     def _sublayers(self):
         return self._flatten_layers(include_self=False, recursive=False)
@@ -94,6 +127,10 @@ class CompositeLayer(keras.layers.Layer):
         if differing:
             config["sublayer_dtypes"] = differing
         config["frozen_sublayers"] = list(frozen)
+        config["adapters"] = {
+            name: {**settings, "uses": list(settings["uses"])}
+            for name, settings in self.adapters.items()
+        }
         return config
 
     def _state(self):

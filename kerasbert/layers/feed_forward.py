@@ -85,13 +85,13 @@ class FeedForward(CompositeLayer):
         """Returns the transformed hidden state; see the class for shapes."""
         return self.transform(inputs)
 
-    def transform(self, hidden):
+    def transform(self, hidden, adapter=None):
         """Returns the transformed hidden state (B, L, H)."""
         inner = None
         for dense, function in zip(self.intermediates, self._activations, strict=True):
-            factor = function(dense(hidden))  # (B, L, I)
+            factor = function(self.adapted(dense, hidden, adapter))  # (B, L, I)
             inner = factor if inner is None else inner * factor
-        return self.output_dense(inner)  # (B, L, H)
+        return self.adapted(self.output_dense, inner, adapter)  # (B, L, H)
 
     def compute_output_shape(self, input_shape):
         """The output has the shape of the input."""
@@ -120,6 +120,7 @@ class ResidualFeedForward(ResidualLayer, FeedForward):
     Call arguments:
         inputs: float tensor (B, L, H).
         condition: float tensor (B, C) or (B, L, C), where the norm is conditional.
+        adapter: number of the use whose adapters count, see `CompositeLayer`.
 
     Returns:
         Float tensor (B, L, H).
@@ -139,9 +140,9 @@ class ResidualFeedForward(ResidualLayer, FeedForward):
         self.build_dense(inputs_shape)
         self.build_residual(inputs_shape, condition_shape)
 
-    def call(self, inputs, condition=None):
+    def call(self, inputs, condition=None, adapter=None):
         """Returns the hidden state after the half block; see the class for shapes."""
-        outputs = self.transform(self.before(inputs, condition))
+        outputs = self.transform(self.before(inputs, condition), adapter)
         return self.after(inputs, outputs, condition)
 
     def compute_output_shape(self, inputs_shape, condition_shape=None):

@@ -118,13 +118,7 @@ class GatedAttentionUnit(CompositeLayer):
         )
 
     def _projection(self, name, units, input_shape):
-        return self.built_dense(
-            name,
-            units,
-            input_shape,
-            activation=self._activation_function,
-            use_bias=self.use_bias,
-        )
+        return self.built_dense(name, units, input_shape, use_bias=self.use_bias)
 
     def _scaling(self, name, input_shape):
         layer = ScaleOffset(offset=self.use_bias, name=name, dtype=self.sublayer_dtype(name))
@@ -151,7 +145,7 @@ class GatedAttentionUnit(CompositeLayer):
         """
         return self.attend_from(inputs, None, visible, position_bias)[0]
 
-    def attend_from(self, inputs, memory=None, visible=None, position_bias=None):
+    def attend_from(self, inputs, memory=None, visible=None, position_bias=None, adapter=None):
         """Returns what `attend` does, and the pair of keys and values of `inputs`.
 
         Args:
@@ -159,8 +153,9 @@ class GatedAttentionUnit(CompositeLayer):
             memory: None, or the keys (B, M, S) and values (B, M, U) of tokens before these.
             visible: bool tensor (B, 1 or L, M + K), or None.
             position_bias: see the class.
+            adapter: number of the use whose adapters count, see `CompositeLayer`.
         """
-        gate, query, key, value = self._project(inputs)
+        gate, query, key, value = self._project(inputs, adapter)
         if position_bias is not None:
             query, key = apply_rotary_position_embeddings(position_bias, query, key)
         if self.attention_scale:
@@ -171,17 +166,26 @@ class GatedAttentionUnit(CompositeLayer):
         weights = self.dropout_of_weights(attention_weights(scores, visible, self.normalization))
         weights = ops.cast(weights, self.compute_dtype)
         context = weighted_sum(weights, [values for _, values in memories])  # (B, L, U)
-        return self.o_dense(gate * context), (key, value)  # (B, L, H)
+        outputs = self.adapted(self.o_dense, gate * context, adapter)  # (B, L, H)
+        return outputs, (key, value)
 
-    def _project(self, inputs):
+    def _project(self, inputs, adapter):
         """Returns gate (B, L, U), query (B, L, S), key (B, K, S) and value (B, K, U)."""
         units = self.units
         if self.self_attention:
-            gate, value, both = ops.split(self.i_dense(inputs), [units, 2 * units], axis=-1)
+            inner = self._activated(self.i_dense, inputs, adapter)
+            gate, value, both = ops.split(inner, [units, 2 * units], axis=-1)
             return gate, self.q_scaleoffset(both), self.k_scaleoffset(both), value
-        query, key, value = inputs
-        gate, query = ops.split(self.uq_dense(query), [units], axis=-1)
-        return gate, query, self.k_dense(key), self.v_dense(value)
+        denses = (self.uq_dense, self.k_dense, self.v_dense)
+        inner, key, value = (
+            self._activated(dense, tensor, adapter)
+            for dense, tensor in zip(denses, inputs, strict=True)
+        )
+        gate, query = ops.split(inner, [units], axis=-1)
+        return gate, query, key, value
+
+    def _activated(self, dense, inputs, adapter):
+        return self._activation_function(self.adapted(dense, inputs, adapter))
 
     def _visible(self, attention_mask, keras_mask):
         """Returns the bool mask of both, or None if there is neither."""

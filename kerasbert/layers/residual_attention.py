@@ -29,6 +29,7 @@ class SelfAttention(ResidualLayer, MultiHeadAttention):
         previous_scores: scores (B, N, L, L) of the block before, to be added to these
             (RealFormer).
         condition: float tensor (B, C) or (B, L, C), where the norm is conditional.
+        adapter: number of the use whose adapters count, see `CompositeLayer`.
 
     Returns:
         Float tensor (B, L, H), and with `return_attention_scores` also the scores
@@ -73,10 +74,18 @@ class SelfAttention(ResidualLayer, MultiHeadAttention):
         p_bias=None,
         previous_scores=None,
         condition=None,
+        adapter=None,
     ):
         """Returns the hidden state after attention; see the class for shapes."""
         return self.extend(
-            inputs, None, attention_mask, position_bias, p_bias, previous_scores, condition
+            inputs,
+            None,
+            attention_mask,
+            position_bias,
+            p_bias,
+            previous_scores,
+            condition,
+            adapter,
         )[0]
 
     def extend(
@@ -88,6 +97,7 @@ class SelfAttention(ResidualLayer, MultiHeadAttention):
         p_bias=None,
         previous_scores=None,
         condition=None,
+        adapter=None,
     ):
         """Attends to the tokens of before as well, whose keys and values are kept.
 
@@ -100,16 +110,17 @@ class SelfAttention(ResidualLayer, MultiHeadAttention):
             p_bias: as in a call.
             previous_scores: scores (B, N, L, M + L) of the block before.
             condition: as in a call.
+            adapter: as in a call.
 
         Returns:
             What a call returns, and the pair of keys and values of the new tokens.
         """
         check_position_bias(p_bias, position_bias)
         hidden = self.before(inputs, condition)
-        new = self.keys_and_values(hidden, hidden, position_bias, p_bias)
+        new = self.keys_and_values(hidden, hidden, position_bias, p_bias, adapter)
         memories = [new] if memory is None else [memory, new]
         outputs, scores = self.attend_to(
-            hidden, memories, attention_mask, position_bias, p_bias, previous_scores
+            hidden, memories, attention_mask, position_bias, p_bias, previous_scores, adapter
         )
         outputs = self.after(inputs, outputs, condition)
         if not self.return_attention_scores:
@@ -147,6 +158,7 @@ class CrossAttention(ResidualLayer, MultiHeadAttention):
         position_bias: see `MultiHeadAttention`.
         p_bias: see `MultiHeadAttention`.
         condition: float tensor (B, C) or (B, Q, C), where the norm is conditional.
+        adapter: number of the use whose adapters count, see `CompositeLayer`.
 
     Returns:
         Float tensor (B, Q, H).
@@ -189,10 +201,13 @@ class CrossAttention(ResidualLayer, MultiHeadAttention):
         position_bias=None,
         p_bias=None,
         condition=None,
+        adapter=None,
     ):
         """Returns the hidden state after attention; see the class for shapes."""
-        memory = self.keys_and_values(context, context, position_bias, p_bias)
-        return self.recall(inputs, memory, attention_mask, position_bias, p_bias, condition)
+        memory = self.keys_and_values(context, context, position_bias, p_bias, adapter)
+        return self.recall(
+            inputs, memory, attention_mask, position_bias, p_bias, condition, adapter
+        )
 
     def recall(
         self,
@@ -202,11 +217,14 @@ class CrossAttention(ResidualLayer, MultiHeadAttention):
         position_bias=None,
         p_bias=None,
         condition=None,
+        adapter=None,
     ):
         """Returns what a call does, for the pair of keys and values of a context seen before."""
         check_position_bias(p_bias, position_bias)
         hidden = self.before(inputs, condition)
-        outputs, _ = self.attend_to(hidden, [memory], attention_mask, position_bias, p_bias)
+        outputs, _ = self.attend_to(
+            hidden, [memory], attention_mask, position_bias, p_bias, adapter=adapter
+        )
         return self.after(inputs, outputs, condition)
 
     def compute_mask(self, inputs, previous_mask=None):
@@ -214,7 +232,7 @@ class CrossAttention(ResidualLayer, MultiHeadAttention):
         return previous_mask
 
     def compute_output_spec(
-        self, inputs, context, attention_mask=None, position_bias=None, p_bias=None, condition=None
+        self, inputs, context, attention_mask=None, position_bias=None, p_bias=None, **kwargs
     ):
         """Returns the symbolic output for `inputs`."""
         check_position_bias(p_bias, position_bias)
@@ -236,6 +254,7 @@ class ResidualGatedAttention(ResidualLayer, GatedAttentionUnit):
         attention_mask: bool tensor (B, 1, L) or (B, L, L); False keys are not seen.
         position_bias: sinusoidal vectors (1 or B, L, S), by which queries and keys are rotated.
         condition: float tensor (B, C) or (B, L, C), where the norm is conditional.
+        adapter: number of the use whose adapters count, see `CompositeLayer`.
 
     Returns:
         Float tensor (B, L, H).
@@ -264,17 +283,25 @@ class ResidualGatedAttention(ResidualLayer, GatedAttentionUnit):
         self.build_dense(inputs_shape)
         self.build_residual(inputs_shape, condition_shape)
 
-    def call(self, inputs, attention_mask=None, position_bias=None, condition=None):
+    def call(self, inputs, attention_mask=None, position_bias=None, condition=None, adapter=None):
         """Returns the hidden state after the block; see the class for shapes."""
-        return self.extend(inputs, None, attention_mask, position_bias, condition)[0]
+        return self.extend(inputs, None, attention_mask, position_bias, condition, adapter)[0]
 
-    def extend(self, inputs, memory, attention_mask=None, position_bias=None, condition=None):
+    def extend(
+        self,
+        inputs,
+        memory,
+        attention_mask=None,
+        position_bias=None,
+        condition=None,
+        adapter=None,
+    ):
         """Attends to the tokens of before as well, as `SelfAttention.extend` does.
 
         The memory is the pair of keys (B, M, S) and values (B, M, U).
         """
         hidden = self.before(inputs, condition)
-        outputs, new = self.attend_from(hidden, memory, attention_mask, position_bias)
+        outputs, new = self.attend_from(hidden, memory, attention_mask, position_bias, adapter)
         return self.after(inputs, outputs, condition), new
 
     def compute_mask(self, inputs, previous_mask=None):

@@ -52,7 +52,11 @@ class EncoderView:
 
     def calls(self, name):
         """Returns the calls of the layer called `name` in the graph, in order, as Keras' nodes."""
-        return _nodes_of(self.model, self.layer(name))
+        return self.calls_of(self.layer(name))
+
+    def calls_of(self, layer):
+        """Returns the calls of a layer of the graph, as `calls` does."""
+        return _nodes_of(self.model, layer)
 
     def part_names(self, part, config=None, stack=None):
         """Returns, for every depth, the name of the layer that serves a part of its block.

@@ -29,7 +29,7 @@ POLICIES = [
 ]
 
 # Arguments that only get_config writes.
-STATE = {"sublayer_dtypes", "frozen_sublayers"}
+STATE = {"sublayer_dtypes", "frozen_sublayers", "adapters"}
 
 
 def modules():

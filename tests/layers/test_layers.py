@@ -15,6 +15,7 @@ from kerasbert.layers import (
     BiasAdd,
     Embedding,
     FirstToken,
+    LowRankAdapter,
     PositionEmbedding,
     PositionsOfTokens,
     ResidualFeedForward,
@@ -28,7 +29,7 @@ from kerasbert.layers.composite import CompositeLayer
 from kerasbert.layers.residual import ResidualLayer
 
 # Arguments that only get_config writes.
-STATE = {"sublayer_dtypes", "frozen_sublayers"}
+STATE = {"sublayer_dtypes", "frozen_sublayers", "adapters"}
 
 POLICIES = [
     pytest.param("float16", marks=pytest.mark.slow),
@@ -45,6 +46,13 @@ X = {"inputs": HIDDEN}
 MASK = (IDS != 0)[:, None, :]
 
 CASES = [
+    LayerCase(
+        "low_rank",
+        LowRankAdapter,
+        {"units": 6, "rank": 2, "alpha": 3},
+        {"inputs": X},
+        {"lora_a": (H, 2), "lora_b": (2, 6)},
+    ),
     LayerCase(
         "embedding",
         Embedding,

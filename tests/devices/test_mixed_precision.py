@@ -1,0 +1,59 @@
+"""Every family under low precisions: padded rows, twenty steps of training, integer ids."""
+
+import keras
+import numpy as np
+import pytest
+
+from devices.models import KINDS, batch, build, classifier, outputs
+
+# The smallest of each way to see positions; the others take as long and are slow.
+QUICK = {("albert", "mixed_float16"), ("t5.1.0", "mixed_float16"), ("gau_alpha", "mixed_bfloat16")}
+POLICIES = ("mixed_float16", "mixed_bfloat16", "float16", "bfloat16")
+PAIRS = [
+    pytest.param(kind, policy, marks=() if (kind, policy) in QUICK else pytest.mark.slow)
+    for kind in KINDS
+    for policy in POLICIES
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_numbers_of_a_policy_set_globally_and_for_a_model(kind, policy):
+    exact = build(kind)
+    inputs = batch(exact)
+    expected = outputs(exact, inputs)
+    values = exact.get_weights()
+    found = []
+    for globally in (True, False):
+        if globally:
+            keras.config.set_dtype_policy(policy)
+        try:
+            model = build(kind, **({} if globally else {"dtype": policy}))
+        finally:
+            keras.config.set_dtype_policy("float32")
+        model.set_weights(values)
+        assert {tensor.dtype for tensor in model.inputs} == {"int32"}
+        found.append(outputs(model, inputs))
+    tolerance = 0.16 if policy.endswith("bfloat16") else 0.02
+    for both in zip(*found, expected, strict=True):
+        largest = max(1.0, np.abs(both[-1]).max())
+        for one in both[:-1]:
+            assert np.isfinite(one).all()
+            assert np.abs(one - both[-1]).max() <= tolerance * largest
+
+
+@pytest.mark.parametrize(("kind", "policy"), PAIRS)
+def test_twenty_steps(kind, policy):
+    """Rows with no, some and nothing but padding; the loss stays finite and gets smaller."""
+    model = classifier(build(kind, dtype=policy))
+    optimizer = keras.optimizers.Adam(1e-3, epsilon=1e-4 if policy == "float16" else 1e-7)
+    scaled = policy == "mixed_float16"
+    optimizer = keras.optimizers.LossScaleOptimizer(optimizer) if scaled else optimizer
+    model.compile(optimizer, "mse", jit_compile=False)
+    inputs, target = batch(model), np.random.default_rng(1).normal(size=(4, 3))
+    losses = [float(model.train_on_batch(inputs, target)) for _ in range(20)]
+    assert np.isfinite(losses).all() and losses[-1] < losses[0]
+    assert all(np.isfinite(np.asarray(w, "float32")).all() for w in model.get_weights())
+    if scaled:
+        assert float(optimizer.dynamic_scale) > 1
