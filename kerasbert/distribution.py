@@ -6,6 +6,7 @@ import keras
 
 from kerasbert.errors import ConfigError, did_you_mean, listing
 from kerasbert.models.view import find_encoder
+from kerasbert.optimizers import ExtendedOptimizer
 
 # What queries, keys and values (or the wide inner layers) are made of is split by columns, so
 # that each device has whole heads; what follows them by rows. Only one sum is then exchanged.
@@ -79,8 +80,8 @@ def check_strategy(model):
         None, if it can be trained.
 
     Raises:
-        ConfigError: if a strategy of TensorFlow with several replicas meets accumulation of
-            gradients, or if the strategy spreads over several machines.
+        ConfigError: if a strategy of TensorFlow with several replicas meets one of Keras' own
+            optimizers that accumulates gradients, or if it spreads over several machines.
 
     Example:
         >>> kerasbert.distribution.check_strategy(model)
@@ -95,14 +96,16 @@ def check_strategy(model):
         )
     if getattr(strategy, "num_replicas_in_sync", 1) < 2:
         return
-    steps = getattr(getattr(model, "optimizer", None), "gradient_accumulation_steps", None)
-    if steps:
+    optimizer = getattr(model, "optimizer", None)
+    optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+    steps = getattr(optimizer, "gradient_accumulation_steps", None)
+    if steps and not isinstance(optimizer, ExtendedOptimizer):
         raise ConfigError(
             f"{model.name!r} has gradient_accumulation_steps={steps} under a {name} of "
             f"{strategy.num_replicas_in_sync} replicas.\n"
-            "Expected an optimizer that updates in every step: TensorFlow cannot join the "
-            "gradients of replicas inside the condition by which Keras accumulates.\n"
-            "Use a larger batch, or a single replica."
+            "Expected one that updates in every step: TensorFlow cannot join the gradients of "
+            "replicas inside the condition by which Keras accumulates.\n"
+            "Use an optimizer of kerasbert.optimizers, which can, or a larger batch."
         )
 
 

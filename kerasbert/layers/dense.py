@@ -40,6 +40,6 @@ class Dense(keras.layers.Dense):
             outputs = ops.add(outputs, self.bias)
         return outputs if self.activation is None else self.activation(outputs)
 
-    def quantize(self, mode=None, type_check=False, **kwargs):
+    def quantize(self, mode=None, **options):
         """Quantises the kernel; Keras refuses to for what inherits from its own layer."""
-        return super().quantize(mode, type_check=type_check, **kwargs)
+        return super().quantize(mode, **{**options, "type_check": False})

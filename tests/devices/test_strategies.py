@@ -17,6 +17,7 @@ from devices.models import build
 from harness import refused
 from kerasbert.distribution import check_strategy, layout_map
 from kerasbert.errors import ConfigError
+from kerasbert.optimizers import AdamW
 
 TESTS = Path(__file__).parents[1]
 needs_jax = pytest.mark.skipif(
@@ -172,9 +173,13 @@ def test_what_a_strategy_cannot_do_is_refused():
     check_strategy(OneModel(OneStrategy(2), plain))
     check_strategy(OneModel(OneStrategy(1), adding))
     check_strategy(OneModel(None, adding))
+    check_strategy(OneModel(OneStrategy(2), AdamW(gradient_accumulation_steps=4)))
     check_strategy(keras.Sequential([keras.layers.Dense(1)]))
     with refused(ConfigError, "'mine'", "gradient_accumulation_steps=4", "2 replicas"):
         check_strategy(OneModel(OneStrategy(2), adding))
+    with refused(ConfigError, "gradient_accumulation_steps=4", "2 replicas"):
+        scaled = keras.optimizers.LossScaleOptimizer(adding)
+        check_strategy(OneModel(OneStrategy(2), scaled))
     with refused(ConfigError, "MultiWorkerMirroredStrategy", "keras.distribution.initialize"):
         check_strategy(OneModel(MultiWorkerMirroredStrategy(1), plain))
 

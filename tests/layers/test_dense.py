@@ -61,7 +61,8 @@ def test_with_lora():
 def test_quantized():
     layers = pair()
     for layer in layers:
-        layer.quantize("int8")
+        keras.Sequential([keras.Input((1, 8)), layer]).quantize("int8")
+        assert layer.quantization_mode == "int8"
     compare(layers, (1, 1, 8))
 
 
