@@ -50,7 +50,7 @@ CASES = [
         "low_rank",
         LowRankAdapter,
         {"units": 6, "rank": 2, "alpha": 3},
-        {"inputs": X},
+        X,
         {"lora_a": (H, 2), "lora_b": (2, 6)},
     ),
     LayerCase(

@@ -5,9 +5,11 @@ import numpy as np
 import pytest
 from updates import cross_entropy, numbers, small_data, small_model
 
+from harness import default_and_slow
 from kerasbert.optimizers import LAMB, AdamW, Averaging, Lookahead, WarmupDecay, extend
 
 IDS, LABELS = small_data(24)
+ALL = extend(AdamW, Lookahead, Averaging)
 
 
 def trained(optimizer, batch_size, epochs=2, jit=True):
@@ -27,7 +29,7 @@ def close(left, right):
 
 
 @pytest.mark.backends
-@pytest.mark.parametrize("make", [AdamW, LAMB, extend(AdamW, Lookahead, Averaging)])
+@pytest.mark.parametrize("make", default_and_slow([LAMB, ALL], [ALL]))
 def test_four_batches_of_three_are_one_of_twelve(make):
     # The table has repeated ids and a mask; the schedule would end early if it counted batches.
     extra = {"steps_per_slow_update": 2} if issubclass(make, Lookahead) else {}

@@ -69,6 +69,7 @@ def test_an_epoch_and_after_a_reload_another_are_two(make, tmp_path):
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
 def test_in_mixed_precision_too(policy, tmp_path):
     before = keras.config.dtype_policy()
