@@ -61,14 +61,14 @@ class FGM(RegularizedModel):
     def training_loss(self, step):
         """Returns the mean of the plain and the shifted loss."""
         if not self.epsilon:
-            return step.loss()  # to the last bit, which a mean of two equal losses is not
+            return step.loss  # to the last bit, which a mean of two equal losses is not
         zeros, _ = step.zeros()
         found = gradient(lambda shifts: _sum_of_examples(step, shifts), zeros)
         shifts = [ops.stop_gradient(shift) for shift in of_length(found, self.epsilon)]
         shifted = step.again(shifts)[0]
         if self.share == 1.0:
             return shifted
-        return (1.0 - self.share) * step.loss() + self.share * shifted
+        return (1.0 - self.share) * step.loss + self.share * shifted
 
 
 @keras.saving.register_keras_serializable(package="kerasbert")
@@ -112,4 +112,4 @@ class GradientPenalty(RegularizedModel):
             lambda shifts: _sum_of_examples(step, shifts), zeros, differentiable=True
         )
         found = [one / _SCALE for one in found]
-        return step.loss() + 0.5 * self.epsilon * ops.mean(squares(found))
+        return step.loss + 0.5 * self.epsilon * ops.mean(squares(found))

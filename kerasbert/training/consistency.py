@@ -100,7 +100,7 @@ class VirtualAdversarial(RegularizedModel):
         ]
         found = gradient(changed, of_length(noise, self.xi))
         shifts = [ops.stop_gradient(shift) for shift in of_length(found, self.epsilon)]
-        return step.loss() + self.alpha * changed(shifts)
+        return step.loss + self.alpha * changed(shifts)
 
 
 @keras.saving.register_keras_serializable(package="kerasbert")
@@ -152,4 +152,4 @@ class RDrop(RegularizedModel):
         loss, outputs = step.again(new_dropout=True)
         both = divergence(step.outputs, outputs, self.from_logits)
         both += divergence(outputs, step.outputs, self.from_logits)
-        return 0.5 * (step.loss() + loss) + 0.25 * self.alpha * both
+        return 0.5 * (step.loss + loss) + 0.25 * self.alpha * both

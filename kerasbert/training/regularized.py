@@ -82,6 +82,7 @@ class Step:
 
     Attributes:
         outputs: of the first pass.
+        loss: its plain loss.
     """
 
     def __init__(self, model, x, y, outputs, sample_weight):
@@ -90,10 +91,8 @@ class Step:
         self._y = y
         self._weight = sample_weight
         self.outputs = outputs
-
-    def loss(self):
-        """Returns the plain loss of the first pass."""
-        return self._model.plain_loss(self._x, self._y, self.outputs, self._weight)
+        # A further pass clears what layers added in this one.
+        self.loss = model.plain_loss(x, y, outputs, sample_weight)
 
     def again(self, shifts=None, *, new_dropout=False):
         """Returns (loss, outputs) of a further pass.
