@@ -108,8 +108,6 @@ class GradientPenalty(RegularizedModel):
     def training_loss(self, step):
         """Returns the plain loss and the penalty."""
         zeros, _ = step.zeros()
-        found = gradient(
-            lambda shifts: _sum_of_examples(step, shifts), zeros, differentiable=True
-        )
+        found = gradient(lambda shifts: _sum_of_examples(step, shifts), zeros, differentiable=True)
         found = [one / _SCALE for one in found]
         return step.loss + 0.5 * self.epsilon * ops.mean(squares(found))

@@ -73,7 +73,9 @@ class ShiftedGraph:
         outputs = layer(*args, **kwargs)
         if layer is not self._table or not _looks_up(kwargs) or len(self._shifts) == self._count:
             return outputs
-        self._shifts.append(Shift(dtype=self._table.dtype_policy, name=f"shift-{len(self._shifts)}"))
+        self._shifts.append(
+            Shift(dtype=self._table.dtype_policy, name=f"shift-{len(self._shifts)}")
+        )
         return self._shifts[-1](outputs)
 
     def zeros(self, inputs):
@@ -124,8 +126,6 @@ def of_length(shifts, length):
     largest = [ops.max(ops.abs(shift), axis=(1, 2), keepdims=True) for shift in shifts]
     largest = ops.max(ops.stack(largest), axis=0)  # (B, 1, 1)
     usable = ops.logical_and(largest > 0, ops.isfinite(largest))
-    shifts = [
-        ops.where(usable, shift / ops.where(usable, largest, 1.0), 0.0) for shift in shifts
-    ]
+    shifts = [ops.where(usable, shift / ops.where(usable, largest, 1.0), 0.0) for shift in shifts]
     norm = ops.sqrt(ops.maximum(squares(shifts), 1.0))[:, None, None]
     return [length * shift / norm for shift in shifts]

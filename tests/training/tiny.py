@@ -10,7 +10,9 @@ from kerasbert import build_transformer_model
 EAGER = keras.backend.backend() == "tensorflow"
 
 #: Every id stands once, so a row of the table is the vector of one token of one example.
-IDS = np.array([[2, 3, 4, 5, 6], [7, 8, 9, 0, 0], [10, 11, 12, 13, 0], [14, 15, 16, 17, 18]], "int32")
+IDS = np.array(
+    [[2, 3, 4, 5, 6], [7, 8, 9, 0, 0], [10, 11, 12, 13, 0], [14, 15, 16, 17, 18]], "int32"
+)
 SEGMENTS = np.array([[0, 0, 0, 1, 1]] * 4, "int32")
 LABELS = np.array([0, 1, 1, 0], "int32")
 
