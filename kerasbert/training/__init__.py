@@ -1,4 +1,4 @@
-"""Training beyond a plain fit: adversarial shifts, R-Drop, default recipes, a watch for collapse."""
+"""Training beyond a plain fit: adversarial shifts, R-Drop, recipes, a watch for collapse."""
 
 from kerasbert.training.adversarial import FGM, GradientPenalty
 from kerasbert.training.callbacks import CollapseWarning

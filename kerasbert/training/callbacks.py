@@ -1,6 +1,7 @@
 """Notices when training has failed in a way that the loss alone does not show."""
 
 import warnings
+from contextlib import suppress
 
 import keras
 import numpy as np
@@ -87,11 +88,9 @@ class CollapseWarning(keras.callbacks.Callback):
     def _advice(self):
         rate, schedule = _highest_rate(self.model.optimizer)
         lower = rate / 4
-        try:
-            # The recipe's, if that is lower still.
+        # A model without an encoder of ours has no recipe.
+        with suppress(KerasbertError):
             lower = min(lower, recipe_for(self.model).learning_rate)
-        except KerasbertError:
-            pass
         warmup = "a tenth of all steps"
         if getattr(schedule, "warmup_steps", 0):
             warmup = f"{2 * schedule.warmup_steps} steps for {schedule.warmup_steps}"

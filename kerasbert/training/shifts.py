@@ -79,7 +79,7 @@ class ShiftedGraph:
         return self._shifts[-1](outputs)
 
     def zeros(self, inputs):
-        """Returns shifts (B, L, E) of nothing, and tensors (B, L, 1) of 1 at real tokens, else 0."""
+        """Returns shifts (B, L, E) of nothing, and (B, L, 1): 1 at real tokens, 0 at padding."""
         outputs = keras.tree.flatten(self._vectors(inputs))
         vectors, paddings = outputs[: self._count], iter(outputs[self._count :])
         zeros = [ops.zeros_like(vector, dtype="float32") for vector in vectors]

@@ -210,7 +210,7 @@ def test_losses_that_layers_add_count_once_a_pass():
 
     base = classifier()
     model = keras.Model(base.inputs, Added()(base.output))
-    loss, weights = one_step(compiled(classifier()))
+    loss, _ = one_step(compiled(classifier()))
     found, _ = one_step(compiled(FGM(model, epsilon=1e-9)))
     # The mean of a softmax over two classes is 1/2.
     assert found == pytest.approx(loss + 0.5, abs=1e-5)

@@ -66,7 +66,7 @@ def test_two_lines_are_enough():
     assert (schedule.total_steps, schedule.warmup_steps) == (12, 1)
     assert schedule.learning_rate == recipe.learning_rate == 3e-4
     assert model.optimizer.weight_decay in (0.0, None)
-    below = model.optimizer.multipliers["(^|/)Embedding\\-Token/"]
+    below = model.optimizer.get_config()["multipliers"]["(^|/)Embedding\\-Token/"]
     assert below == pytest.approx(0.8**4)
     assert recipe_for(FGM(model)) == recipe
     # The first update has rate 0, as in the original programs.
