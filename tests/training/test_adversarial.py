@@ -41,7 +41,6 @@ def of_length(shifts, length):
 # ---- nothing added is a plain step -----------------------------------------------------------
 
 
-@pytest.mark.backends
 @pytest.mark.parametrize("name", PLAIN)
 def test_epsilon_of_0_is_a_plain_step(name):
     plain = compiled(classifier("google_bert", "bert", dropout=0.1))
@@ -59,8 +58,7 @@ def test_epsilon_of_0_is_a_plain_step(name):
 # ---- the numbers -----------------------------------------------------------------------------
 
 
-@pytest.mark.backends
-@pytest.mark.parametrize("share", [0.5, 1.0])
+@pytest.mark.parametrize("share", [pytest.param(0.5, marks=pytest.mark.backends), 1.0])
 def test_fgm_is_a_step_at_a_shifted_table(share):
     plain = compiled(classifier(), rate=1.0)
     weights = plain.get_weights()
@@ -118,8 +116,7 @@ def test_the_virtual_shift_is_worse_than_random_ones():
     assert added > 2 * max(others) > 0
 
 
-@pytest.mark.backends
-@pytest.mark.parametrize("alpha", [0.0, 4.0])
+@pytest.mark.parametrize("alpha", [0.0, pytest.param(4.0, marks=pytest.mark.backends)])
 def test_rdrop_by_hand(alpha):
     model = classifier("google_bert", "bert", dropout=0.2)
     weights = model.get_weights()
@@ -219,7 +216,6 @@ def test_losses_that_layers_add_count_once_a_pass():
 # ---- what is left of it ----------------------------------------------------------------------
 
 
-@pytest.mark.backends
 @each
 def test_the_saved_model_is_plain(wrap, tmp_path):
     model = classifier("google_bert", "bert", dropout=0.1)

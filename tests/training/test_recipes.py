@@ -54,7 +54,6 @@ def test_other_sizes_take_the_nearest_and_say_so(family, size, words):
     assert all(word in recipe.note for word in words)
 
 
-@pytest.mark.backends
 def test_two_lines_are_enough():
     model = classifier("electra", "electra")
     recipe = recipe_for(model)

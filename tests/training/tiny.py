@@ -19,13 +19,13 @@ SEGMENTS = np.array([[0, 0, 0, 1, 1]] * 4, "int32")
 LABELS = np.array([0, 1, 1, 0], "int32")
 
 
-def classifier(kind="google_albert", model="albert", dropout=0.0, dtype=None, scope=nullcontext()):
+def classifier(kind="google_albert", model="albert", dropout=0.0, dtype=None, scope=None):
     """A classifier with a softmax; the same numbers each time. `scope` is around its encoder."""
     keras.utils.set_random_seed(1)
     rates = {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
     sizes = {"num_hidden_layers": 2, "hidden_size": 16, "intermediate_size": 32}
     config = tiny_config(kind, initializer_range=0.2, **sizes, **rates)
-    with scope:
+    with scope or nullcontext():
         encoder = build_transformer_model(config, model=model, dtype=dtype, verbose=0)
     labels = keras.layers.Dense(2, "softmax", dtype="float32", name="labels")
     return keras.Model(encoder.inputs, labels(encoder.output[:, 0]))
