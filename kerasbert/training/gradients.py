@@ -1,4 +1,6 @@
-"""The gradient of a function by its argument, for which Keras has no function of its own."""
+"""Gradients by an argument, and random numbers drawn again: Keras has no functions for them."""
+
+from contextlib import contextmanager
 
 import keras
 
@@ -48,3 +50,36 @@ def needs_every_value():
     JAX hands a step the values of the variables, which stand in the scope around it.
     """
     return _BACKEND == "jax"
+
+
+def random_state():
+    """Returns the state of the random numbers that no Keras variable holds, or None.
+
+    On torch, Keras' dropout without a seed draws from torch's own.
+    """
+    if _BACKEND != "torch":
+        return None
+    import torch
+
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+    return torch.get_rng_state(), cuda
+
+
+@contextmanager
+def random_numbers_apart(state=None):
+    """Within this block other random numbers are drawn, without a trace outside of it.
+
+    Args:
+        state: one of `random_state`, from which they are drawn; None means the present one.
+    """
+    if _BACKEND != "torch":
+        yield
+        return
+    import torch
+
+    with torch.random.fork_rng():
+        if state is not None:
+            torch.set_rng_state(state[0])
+            if state[1]:
+                torch.cuda.set_rng_state_all(state[1])
+        yield

@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from kerasbert.errors import ConfigError
-from kerasbert.training.gradients import needs_every_value
+from kerasbert.training.gradients import needs_every_value, random_numbers_apart, random_state
 from kerasbert.training.shifts import ShiftedGraph
 
 
@@ -34,7 +34,7 @@ class RegularizedModel(keras.Model):
         super().__init__(model.input, model.output, name=model.name)
         # Keras would count its layers a second time.
         self.__dict__["_shifted"] = graph
-        self.__dict__["_before"] = []
+        self.__dict__["_before"] = ([], None)
 
     def training_loss(self, step):
         """Returns the loss of a `Step`, a scalar."""
@@ -44,7 +44,8 @@ class RegularizedModel(keras.Model):
         """Computes what the model computes."""
         if training:
             seeds = [v for v in self.non_trainable_variables if "seed_generator" in v.path]
-            self.__dict__["_before"] = [(seed, ops.copy(seed.value)) for seed in seeds]
+            values = [(seed, ops.copy(seed.value)) for seed in seeds]
+            self.__dict__["_before"] = (values, random_state())
         return super().call(inputs, training=training, mask=mask, **kwargs)
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
@@ -110,10 +111,13 @@ class Step:
                 *model.metrics_variables,
             )
             state = [(variable, variable.value) for variable in variables]
-        state += [] if new_dropout else model._before
+        seeds, random = ([], None) if new_dropout else model._before
         losses, model._losses_override = model._losses_override, []
         try:
-            with keras.StatelessScope(state_mapping=state, collect_losses=True):
+            with (
+                random_numbers_apart(random),
+                keras.StatelessScope(state_mapping=state + seeds, collect_losses=True),
+            ):
                 outputs = model._shifted(self._x, shifts, training=True)
                 return model.plain_loss(self._x, self._y, outputs, self._weight), outputs
         finally:

@@ -122,6 +122,8 @@ def test_rdrop_by_hand(alpha):
     weights = model.get_weights()
     wrapped = compiled(RDrop(classifier("google_bert", "bert", dropout=0.2), alpha=alpha))
     found, _ = one_step(wrapped, weights)
+    # On torch, Keras drops out by torch's own random numbers.
+    keras.utils.set_random_seed(5)
     p, q = (to_numpy(model([IDS, SEGMENTS], training=True)) for _ in range(2))
     assert np.abs(p - q).max() > 0.01
     rows = np.arange(4)
