@@ -17,7 +17,11 @@ PLAIN = {
     "tiny FGM": lambda model: FGM(model, epsilon=1e-9),
 }
 ALL = {"FGM": FGM, "GradientPenalty": GradientPenalty, "VAT": VirtualAdversarial, "RDrop": RDrop}
-each = pytest.mark.parametrize("wrap", ALL.values(), ids=ALL)
+SLOW = pytest.mark.slow
+each = pytest.mark.parametrize(
+    "wrap",
+    [pytest.param(ALL[name], id=name, marks=() if name == "FGM" else SLOW) for name in ALL],
+)
 
 
 def table_gradient(model, weights):
@@ -136,7 +140,7 @@ def test_rdrop_by_hand(alpha):
 
 
 @each
-@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+@pytest.mark.parametrize("policy", ["mixed_float16", pytest.param("mixed_bfloat16", marks=SLOW)])
 def test_low_precision(wrap, policy):
     # In low precision dropout drops others.
     dropout = 0.1 if wrap is RDrop else 0.0
@@ -190,8 +194,8 @@ def test_every_form_of_data(wrap):
     assert np.isfinite(wrapped.train_on_batch(as_dict(), LABELS, sample_weight=weights)).all()
 
 
-@pytest.mark.parametrize("kind", ["shared", "unshared"])
-@pytest.mark.parametrize("jit", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", [pytest.param("shared", marks=SLOW), "unshared"])
+@pytest.mark.parametrize("jit", [False, pytest.param(True, marks=SLOW)])
 def test_shared_and_unshared_compiled(kind, jit):
     model = classifier(model="albert" if kind == "shared" else "albert_unshared")
     eager, weights = one_step(compiled(FGM(model)), model.get_weights())
