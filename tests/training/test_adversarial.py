@@ -101,7 +101,6 @@ def test_gradient_penalty_is_the_squared_gradient():
     assert drop / 2e-4 == pytest.approx(slope, rel=0.03)
 
 
-@pytest.mark.backends
 def test_the_virtual_shift_is_worse_than_random_ones():
     plain = compiled(classifier())
     weights = plain.get_weights()

@@ -5,7 +5,7 @@ import warnings
 import keras
 import numpy as np
 import pytest
-from tiny import EAGER, classifier
+from tiny import classifier
 
 from harness import refused
 from kerasbert.errors import ConfigError
@@ -30,7 +30,7 @@ def fit(rate, epochs=1, **options):
     model.compile(
         AdamW(WarmupDecay(rate, total_steps=2 * steps, warmup_steps=1)),
         "sparse_categorical_crossentropy",
-        run_eagerly=EAGER,
+        jit_compile=False,
     )
     history = model.fit(x, y, batch_size=4, epochs=epochs, verbose=0, callbacks=[watch])
     return watch, history
