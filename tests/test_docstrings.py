@@ -15,6 +15,7 @@ import pytest
 import kerasbert
 import kerasbert.adapters
 import kerasbert.distribution
+import kerasbert.training
 from fixtures import make_arrays, tiny_config, write_checkpoint, write_config
 from kerasbert.tokenizers import Tokenizer
 from reference.zoo_weights import zoo_config
@@ -83,6 +84,7 @@ def public_names():
         kerasbert.weights,
         kerasbert.models,
         kerasbert.optimizers,
+        kerasbert.training,
     ):
         for name in module.__all__:
             value = getattr(module, name)
