@@ -38,7 +38,8 @@ class BucketedDataset(keras.utils.PyDataset):
             `keras.utils.set_random_seed` sets.
         token_label_padding: label of the tokens that a batch is filled up with. A model of
             kerasbert leaves them out of the loss by its mask. Below 0 for a CRF.
-        **kwargs: `workers`, `use_multiprocessing`, `max_queue_size` of a `PyDataset`.
+        **kwargs: `workers`, `use_multiprocessing`, `max_queue_size` of a `PyDataset`; several
+            workers on TensorFlow only.
 
     Attributes:
         lengths: the K lengths, an int array, ascending.
@@ -47,7 +48,8 @@ class BucketedDataset(keras.utils.PyDataset):
 
     Raises:
         ConfigError: if texts and labels do not fit together, or the model cannot take a text:
-            too long, or with an id outside of its table.
+            too long, or with an id outside of its table; for several workers on other backends
+            than TensorFlow.
         TokenizerError: if a text is no string.
 
     Example:
@@ -74,6 +76,7 @@ class BucketedDataset(keras.utils.PyDataset):
         **kwargs,
     ):
         super().__init__(**kwargs)
+        self._check_workers()
         check_integer("batch_size", batch_size, minimum=1)
         check_integer("num_buckets", num_buckets, minimum=1)
         self.inputs = TextInputs.of(model)
@@ -93,6 +96,18 @@ class BucketedDataset(keras.utils.PyDataset):
         )
         self._bucket = np.searchsorted(self.lengths, self.rows.lengths)
         self.epoch = 0
+
+    def _check_workers(self):
+        # Keras 3.15 takes batches before the first epoch there, and gives them out in it again.
+        backend = keras.backend.backend()
+        if backend != "tensorflow" and (self.workers > 1 or self.use_multiprocessing):
+            raise ConfigError(
+                f"workers={self.workers}, use_multiprocessing={self.use_multiprocessing} on the "
+                f"backend {backend!r}.\n"
+                "Expected one worker: with several, Keras would train with some texts twice and "
+                "with others never in the first epoch.\n"
+                "Leave workers= away: the texts are tokenised already, a batch is made quickly."
+            )
 
     @property
     def epoch(self):
