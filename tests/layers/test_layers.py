@@ -52,6 +52,7 @@ CASES = [
         {"units": 6, "rank": 2, "alpha": 3},
         X,
         {"lora_a": (H, 2), "lora_b": (2, 6)},
+        weights_dtype="float32",
     ),
     LayerCase(
         "embedding",
