@@ -68,7 +68,8 @@ def save_lora(model, path, heads=False):
     }
     if heads:
         arrays |= {name: _array(weight) for name, weight in _heads_of(model).items()}
-    description = {**_settings(sites), "base": _samples(sites)}
+    untrained = _quantised_heads(model) if heads else []
+    description = {**_settings(sites), "base": _samples(sites), "untrained": untrained}
     try:
         with Replacement(os.path.dirname(os.path.abspath(path))) as files:
             new = files.aside(path)
@@ -106,6 +107,7 @@ def load_lora(model, path, verbose=1):
     description, arrays = _read(path)
     sites = sites_of(find_encoder(model))
     _check_base(path, description.pop("base"), sites)
+    untrained = set(description.pop("untrained"))
     if not any(site.layer.adapters for site in sites):
         model = add_lora(model, verbose=verbose, **description)
         sites = sites_of(find_encoder(model))
@@ -123,7 +125,8 @@ def load_lora(model, path, verbose=1):
         for part in "ab"
     }
     if any(name.startswith("heads/") for name in arrays):
-        weights |= _heads_of(model)
+        heads = _heads_of(model).items()
+        weights |= {name: weight for name, weight in heads if name not in untrained}
     _check_names(path, arrays, weights)
     for name, weight in weights.items():
         weight.assign(arrays[name])
@@ -168,6 +171,15 @@ def _heads_of(model):
         for weight in layer.trainable_weights
         if id(weight) not in adapters
     }
+
+
+def _quantised_heads(model):
+    """The names that quantised kernels outside of adapters would have: they are not trained."""
+    return [
+        f"heads/{layer.name}/{relative_path(layer._kernel, layer)}"
+        for layer in _layers_of(model)
+        if getattr(layer, "quantization_mode", None) and hasattr(layer, "_kernel")
+    ]
 
 
 def _layers_of(model):

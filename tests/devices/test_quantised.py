@@ -78,14 +78,18 @@ def test_heads(head, tmp_path):
     assert policies(again) == policies(model)
 
 
-@pytest.mark.parametrize("dtype", ["mixed_float16", "mixed_bfloat16"])
-def test_with_low_precision(dtype, tmp_path):
-    model = quantised(build("albert", dtype=dtype))
+def test_with_low_precision(tmp_path):
+    model = quantised(build("albert", dtype="mixed_bfloat16"))
     inputs = batch(model)
     found = outputs(model, inputs)
     again = saved_and_loaded(model, tmp_path)
     assert difference(outputs(again, inputs), found) == 0
     assert all(np.isfinite(x).all() for x in found)
+
+
+def test_keras_refuses_int8_with_float16():
+    with pytest.raises(ValueError, match="doesn't work well with compute_dtype='float16'"):
+        quantised(build("albert", dtype="mixed_float16"))
 
 
 def test_adapters_at_a_quantised_model(tmp_path):
