@@ -5,7 +5,7 @@ import numpy as np
 
 from fixtures import tiny_config
 from harness import to_numpy
-from kerasbert import build_transformer_model
+from kerasbert import build_transformer_model, hidden_state
 from reference.zoo_weights import zoo_config
 
 MLM = {"with_mlm": "linear"}
@@ -79,6 +79,8 @@ def difference(found, expected):
 def classifier(encoder):
     """A user's head on the first token of the last hidden state."""
     hidden = keras.tree.flatten(encoder.output)[0]
+    if hidden.shape[-1] is None:  # ELECTRA gives a number for each token
+        hidden = hidden_state(encoder, -1)
     hidden = hidden if len(hidden.shape) == 2 else hidden[:, 0]
     logits = keras.layers.Dense(3, name="labels", dtype="float32")(hidden)
     return keras.Model(encoder.inputs, logits)
