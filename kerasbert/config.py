@@ -276,6 +276,11 @@ class ModelConfig:
         return rows if self.hierarchical_position is None else rows**2
 
     @property
+    def first_position(self):
+        """The row of the position table for the first token."""
+        return self.pad_token_id + 1 if self.family == "roberta" else 0
+
+    @property
     def projects_first(self):
         """Whether tokens are projected to H before positions and segments are added."""
         return self.embedding_order == "project_first"

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from kerasbert.adapters.lora import add_lora, relative_path
+from kerasbert.adapters.lora import add_lora
 from kerasbert.adapters.sites import sites_of
 from kerasbert.errors import (
     CheckpointError,
@@ -19,6 +19,7 @@ from kerasbert.errors import (
 from kerasbert.layers import LowRankAdapter
 from kerasbert.models.view import find_encoder
 from kerasbert.weights.checkpoints.replacement import Replacement
+from kerasbert.weights.pairing import relative_weights
 
 _MARK = "kerasbert_lora"
 _SAMPLES = 8
@@ -165,20 +166,23 @@ def _heads_of(model):
         if isinstance(layer, LowRankAdapter)
         for weight in layer.weights
     }
+    trained = {id(weight) for weight in model.trainable_weights} - adapters
     return {
-        f"heads/{layer.name}/{relative_path(weight, layer)}": weight
+        f"heads/{layer.name}/{path}": weight
         for layer in _layers_of(model)
-        for weight in layer.trainable_weights
-        if id(weight) not in adapters
+        for path, weight in relative_weights(layer).items()
+        if id(weight) in trained
     }
 
 
 def _quantised_heads(model):
     """The names that quantised kernels outside of adapters would have: they are not trained."""
     return [
-        f"heads/{layer.name}/{relative_path(layer._kernel, layer)}"
+        f"heads/{layer.name}/{path}"
         for layer in _layers_of(model)
         if getattr(layer, "quantization_mode", None) and hasattr(layer, "_kernel")
+        for path, weight in relative_weights(layer).items()
+        if weight is layer._kernel
     ]
 
 

@@ -9,6 +9,7 @@ from kerasbert.layers.low_rank import checked_alpha
 from kerasbert.models.copying import GraphCopy
 from kerasbert.models.unsharing import UnsharedCopy
 from kerasbert.models.view import find_encoder
+from kerasbert.weights.pairing import relative_weights
 
 
 def add_lora(
@@ -209,16 +210,10 @@ class _MergedCopy(UnsharedCopy):
 
 def assign_by_path(old, new):
     """Assigns the weights of one layer to those of another that have the same path in it."""
-    values = {relative_path(weight, old): weight for weight in old.weights}
-    for weight in new.weights:
-        value = values.get(relative_path(weight, new))
-        if value is not None:
-            weight.assign(value.value)
-
-
-def relative_path(weight, layer):
-    """Returns the path of a weight inside the layer that owns it."""
-    return weight.path.rpartition(f"{layer.name}/")[2]
+    values = relative_weights(old)
+    for path, weight in relative_weights(new).items():
+        if path in values:
+            weight.assign(values[path].value)
 
 
 def _config_without_sharing(config, sites):

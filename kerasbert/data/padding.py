@@ -38,7 +38,7 @@ def sequence_padding(inputs, length=None, value=0, seq_dims=1, mode="post"):
         raise ConfigError(
             f"mode={mode!r}.{did_you_mean(mode, _MODES)}\nExpected one of: {', '.join(_MODES)}."
         )
-    arrays = [np.asarray(row) for row in _as_arrays(inputs, seq_dims)]
+    arrays = _as_arrays(inputs, seq_dims)
     sizes = np.array([array.shape[:seq_dims] for array in arrays])
     target = sizes.max(axis=0) if length is None else _lengths(length, seq_dims)
     shape = (len(arrays), *target, *arrays[0].shape[seq_dims:])

@@ -4,6 +4,7 @@ Shapes: B batch, L length, N texts.
 """
 
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
@@ -70,7 +71,7 @@ class TextInputs:
             return model
         view = find_encoder(model)
         config = view.config
-        start = config.pad_token_id + 1 if config.family == "roberta" else 0
+        start = config.first_position
         fixed = model.inputs[0].shape[1]
         limits = [fixed]
         if config.position_limit is not None:
@@ -204,7 +205,7 @@ class Rows:
 
 
 def _flat(rows, size):
-    return np.fromiter((i for row in rows for i in row), "int32", size)
+    return np.fromiter(chain.from_iterable(rows), "int32", size)
 
 
 def _split_pairs(texts):

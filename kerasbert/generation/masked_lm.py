@@ -170,7 +170,7 @@ class MaskedLM:
         segments = np.zeros(real.shape, "int32")
         tokens[real] = np.concatenate([ids for ids, _ in rows])
         segments[real] = np.concatenate([places for _, places in rows])
-        start = _first_position(config)
+        start = config.first_position
         positions = np.where(real, order + start, max(start - 1, 0)).astype("int32")
         arrays = dict(
             zip(_INPUTS, (tokens, segments, positions, real.astype("int32")), strict=True)
@@ -263,15 +263,10 @@ def _taken(vectors, places):
     return ops.take_along_axis(vectors, ops.expand_dims(places, -1), axis=1)
 
 
-def _first_position(config):
-    """Returns the row of the position table for the first token."""
-    return config.pad_token_id + 1 if config.family == "roberta" else 0
-
-
 def _length_limit(view):
     fixed, rows = view.calls("Input-Token")[0].output_tensors[0].shape[1], None
     if view.config.position_limit is not None:
-        rows = view.config.position_limit - _first_position(view.config)
+        rows = view.config.position_limit - view.config.first_position
     return min((limit for limit in (fixed, rows) if limit is not None), default=None)
 
 

@@ -28,16 +28,6 @@ from kerasbert.layers import (
 from kerasbert.layers.composite import CompositeLayer
 from kerasbert.layers.residual import ResidualLayer
 
-# Arguments that only get_config writes.
-STATE = {"sublayer_dtypes", "frozen_sublayers", "adapters"}
-
-POLICIES = [
-    pytest.param("float16", marks=pytest.mark.slow),
-    pytest.param("bfloat16", marks=pytest.mark.slow),
-    "mixed_bfloat16",
-    pytest.param("mixed_float16", marks=pytest.mark.backends),
-]
-
 B, L, H, INNER, V = 3, 5, 32, 64, 20
 RNG = np.random.default_rng(11)
 HIDDEN = RNG.normal(size=(B, L, H)).astype("float32")
