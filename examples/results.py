@@ -1,0 +1,123 @@
+"""Trains the examples on real data sets, and writes the table of their scores.
+
+    python examples/results.py --data DATASETS
+    python examples/results.py --data DATASETS --only sentiment afqmc --seeds 0
+    python examples/results.py
+
+Each run is a process of its own, with the small random model of the example. Its figures are kept
+in results.json as soon as it ends; the table in README.md is made of them. Without --data only
+the table is written anew.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from statistics import mean
+
+HERE = Path(__file__).parent
+KEPT = HERE / "results.json"
+README = HERE / "README.md"
+BEGIN, END = "<!-- results: made by results.py -->", "<!-- end of the results -->"
+
+
+@dataclass(frozen=True)
+class Task:
+    """An example and the data set that it is scored on.
+
+    Attributes:
+        script: file name of the example, without `.py`.
+        data: what the data set is.
+        files: `{option: path in the folder of data sets}`.
+        score: which of its scores counts.
+        at_least: what that score is to reach, for every seed.
+        options: further arguments of the command line.
+    """
+
+    script: str
+    data: str
+    files: dict
+    score: str
+    at_least: float
+    options: tuple = ()
+
+    def command(self, folder, seed, output):
+        """Returns the command line of one run."""
+        files = [part for name, path in self.files.items() for part in (f"--{name}", folder / path)]
+        words = [sys.executable, HERE / f"{self.script}.py", *files, *self.options]
+        return [str(word) for word in (*words, "--seed", seed, "--output", output)]
+
+
+TASKS = {}
+
+
+def run(name, folder, seed):
+    """Returns the figures of one run."""
+    with tempfile.TemporaryDirectory() as output:
+        print(f"\n=== {name}, seed {seed}", flush=True)
+        subprocess.run(TASKS[name].command(folder, seed, output), check=True)
+        (path,) = Path(output).glob("*.json")
+        return {**json.loads(path.read_text("utf-8")), "date": str(date.today())}
+
+
+def short_of(kept):
+    """Returns what keeps a task from its stated score, one line for each."""
+    return [
+        f"{name}: {TASKS[name].score} {figures['scores'][TASKS[name].score]:.1%} with seed {seed}, "
+        f"expected at least {TASKS[name].at_least:.1%}"
+        for name, runs in kept.items()
+        for seed, figures in runs.items()
+        if figures["scores"][TASKS[name].score] < TASKS[name].at_least
+    ]
+
+
+def table(kept):
+    """Returns the table of the scores, as markdown."""
+    head = ["task", "data", "score", "at least", "mean", "lowest … highest", "guess"]
+    head += ["seeds", "parameters", "processor minutes", "date"]
+    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
+    for name, task in TASKS.items():
+        runs = kept.get(name, {})
+        if not runs:
+            continue
+        scores = [figures["scores"][task.score] for figures in runs.values()]
+        last = list(runs.values())[-1]
+        guess = "" if last["guess"] is None else f"{last['guess']:.1%}"
+        minutes = mean(figures["processor_seconds"] for figures in runs.values()) / 60
+        cells = [f"[{name}]({task.script}.py)", task.data, task.score, f"{task.at_least:.1%}"]
+        cells += [f"{mean(scores):.1%}", f"{min(scores):.1%} … {max(scores):.1%}", guess]
+        cells += [", ".join(runs), f"{last['parameters']:,}", f"{minutes:.1f}"]
+        lines.append(f"| {' | '.join([*cells, max(f['date'] for f in runs.values())])} |")
+    return "\n".join(lines)
+
+
+def with_table(text, kept):
+    """Returns a README with the table of these figures in its place."""
+    before, _, rest = text.partition(BEGIN)
+    return f"{before}{BEGIN}\n\n{table(kept)}\n\n{END}{rest.partition(END)[2]}"
+
+
+def main():
+    """Runs what was asked for, keeps the figures and writes the table."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--data", type=Path, help="folder of the data sets")
+    parser.add_argument("--only", nargs="+", choices=TASKS, default=list(TASKS))
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    args = parser.parse_args()
+    kept = json.loads(KEPT.read_text("utf-8")) if KEPT.exists() else {}
+    for name in args.only if args.data else ():
+        for seed in args.seeds:
+            figures = run(name, args.data, seed)
+            kept[name] = dict(sorted({**kept.get(name, {}), str(seed): figures}.items()))
+            KEPT.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    README.write_text(with_table(README.read_text("utf-8"), kept), "utf-8")
+    print(table(kept))
+    sys.exit("\n".join(short_of(kept)) or 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,152 @@
+"""What a training starts from, and what it leaves: a table, a plot, and a file of figures."""
+
+import json
+import sys
+import time
+from collections import Counter
+
+import keras
+from matplotlib.figure import Figure
+
+from kerasbert.optimizers import AdamW, WarmupDecay
+from kerasbert.tokenizers import SpTokenizer, Tokenizer
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+
+
+def small_model(texts, at_least=1, **sizes):
+    """Returns a config with these sizes and a tokenizer of characters that occur so often."""
+    counts = Counter(char for text in texts for char in str(text).lower() if not char.isspace())
+    characters = sorted(char for char, count in counts.items() if count >= at_least)
+    # A number or a Latin word has as many pieces as characters.
+    pieces = [f"##{char}" for char in characters if char.isascii() and char.isalnum()]
+    tokens = SPECIAL + characters + pieces
+    tokenizer = Tokenizer({token: n for n, token in enumerate(tokens)}, do_lower_case=True)
+    return _config(tokenizer, sizes), tokenizer
+
+
+def _config(tokenizer, sizes):
+    return {
+        "vocab_size": tokenizer.vocab_size,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "hidden_act": "gelu",
+        **sizes,
+    }
+
+
+def starting_point(args, texts, at_least=1, **sizes):
+    """Returns config and tokenizer: the user's, or those of a small model with random weights."""
+    if not args.config:
+        return small_model(texts, at_least, **sizes)
+    kind = SpTokenizer if args.vocab.suffix == ".model" else Tokenizer
+    return args.config, kind(args.vocab, do_lower_case=True)
+
+
+def optimizer(args, steps):
+    """Returns BERT's optimizer; its rate rises over a tenth of the steps, then falls to 0."""
+    schedule = WarmupDecay(args.learning_rate, total_steps=steps, warmup_steps=max(steps // 10, 1))
+    return AdamW(schedule)
+
+
+class ScoreByEpoch(keras.callbacks.Callback):
+    """Adds a score that no Keras metric computes to what Keras reports of each epoch.
+
+    Args:
+        name: of the score; it is reported as `val_` and this.
+        function: returns it, given the model.
+    """
+
+    def __init__(self, name, function):
+        super().__init__()
+        self.name, self.function = f"val_{name}", function
+
+    def on_epoch_end(self, epoch, logs=None):
+        """Computes the score."""
+        logs[self.name] = float(self.function(self.model))
+        print(f" - {self.name}: {logs[self.name]:.4f}")
+
+
+class Run:
+    """One run of an example: seeded at its start, and timed.
+
+    Args:
+        name: of the files that it leaves.
+        args: of the command line.
+    """
+
+    def __init__(self, name, args):
+        args.output.mkdir(parents=True, exist_ok=True)
+        self.name, self.args, self.histories = name, args, {}
+        self.started = time.perf_counter(), time.process_time()
+        keras.utils.set_random_seed(args.seed)
+
+    def fit(self, model, data, label="", **options):
+        """Trains a model for as many epochs as asked for; returns the history.
+
+        Args:
+            model: a compiled model.
+            data: batches to train on.
+            label: of this training, if there are several.
+            **options: for `fit`.
+        """
+        verbose = 1 if sys.stdout.isatty() else 2
+        options = {"epochs": self.args.epochs, "verbose": verbose, **options}
+        self.histories[label] = model.fit(data, **options).history
+        return self.histories[label]
+
+    def finish(self, model, scores, guess=None, **facts):
+        """Prints the scores; writes them and the plot into the folder for output.
+
+        Args:
+            model: the model that was trained.
+            scores: `{name: share}`, that which counts first.
+            guess: what guessing would give of the first score, if that says something.
+            **facts: further figures for the file, such as the number of texts.
+        """
+        print()
+        for name, score in scores.items():
+            print(f"{name:<34}{score:>8.1%}")
+        if guess is not None:
+            print(f"{'by guessing':<34}{guess:>8.1%}")
+        seconds, processor = self.started
+        figures = {
+            "scores": {name: round(float(score), 4) for name, score in scores.items()},
+            "guess": None if guess is None else round(float(guess), 4),
+            "parameters": model.count_params(),
+            "epochs": self.args.epochs,
+            "seed": self.args.seed,
+            "seconds": round(time.perf_counter() - seconds),
+            "processor_seconds": round(time.process_time() - processor),
+            **facts,
+        }
+        path = self.args.output / f"{self.name}.json"
+        path.write_text(json.dumps(figures, indent=1, ensure_ascii=False) + "\n", "utf-8")
+        self._plot(next(iter(scores)), guess)
+        print(
+            f"\n{model.count_params():,} parameters, {figures['processor_seconds']} s of processor"
+        )
+        print(f"figures and plot: {path.with_suffix('.*')}")
+
+    def _plot(self, score, guess):
+        """Draws loss and score by epoch."""
+        figure = Figure(figsize=(10, 4), layout="constrained")
+        left, right = figure.subplots(1, 2)
+        for label, history in self.histories.items():
+            epochs = range(1, len(history["loss"]) + 1)
+            for name, values in history.items():
+                axes = left if name.endswith("loss") else right
+                style = "o-" if name.startswith("val_") else "o--"
+                if name.removeprefix("val_") in ("loss", score):
+                    words = f"{label} {'validation' if style == 'o-' else 'training'}"
+                    axes.plot(epochs, values, style, label=words.strip())
+        if guess is not None:
+            right.axhline(guess, color="gray", linestyle=":", label="by guessing")
+        left.set(title="loss", xlabel="epoch")
+        right.set(title=score, xlabel="epoch")
+        for axes in (left, right):
+            axes.spines[["top", "right"]].set_visible(False)
+            axes.xaxis.get_major_locator().set_params(integer=True)
+            if axes.has_data():
+                axes.legend(frameon=False)
+        figure.savefig(self.args.output / f"{self.name}.png", dpi=150)
