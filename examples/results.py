@@ -52,7 +52,36 @@ class Task:
         return [str(word) for word in (*words, "--seed", seed, "--output", output)]
 
 
-TASKS = {}
+TASKS = {
+    "ResumeNER": Task(
+        script="sequence_labeling_ner_crf",
+        data="ResumeNER, its test set: entities of 8 types in lives of managers",
+        files={"train": "ResumeNER/train.char.bmes", "valid": "ResumeNER/test.char.bmes"},
+        score="F1",
+        at_least=0.85,
+    ),
+    "CLUENER": Task(
+        script="entity_recognition_global_pointer",
+        data="CLUENER, its development set: entities of 10 types in news",
+        files={"train": "cluener/train.json", "valid": "cluener/dev.json"},
+        score="F1",
+        at_least=0.50,
+    ),
+    "cmrc2018": Task(
+        script="reading_comprehension_extractive",
+        data="CMRC 2018, whole passages: trained on the development set, scored on the trial set",
+        files={"data": "cmrc2018/cmrc2018_dev.json", "test": "cmrc2018/cmrc2018_trial.json"},
+        score="F1",
+        at_least=0.20,
+    ),
+    "cmrc2018 written": Task(
+        script="reading_comprehension_by_seq2seq",
+        data="the same, parts of passages that hold the answer, short answers",
+        files={"data": "cmrc2018/cmrc2018_dev.json", "test": "cmrc2018/cmrc2018_trial.json"},
+        score="F1",
+        at_least=0.05,
+    ),
+}
 
 
 def run(name, folder, seed):

@@ -43,10 +43,10 @@ def starting_point(args, texts, at_least=1, **sizes):
     return args.config, kind(args.vocab, do_lower_case=True)
 
 
-def optimizer(args, steps):
+def optimizer(args, steps, **options):
     """Returns BERT's optimizer; its rate rises over a tenth of the steps, then falls to 0."""
     schedule = WarmupDecay(args.learning_rate, total_steps=steps, warmup_steps=max(steps // 10, 1))
-    return AdamW(schedule)
+    return AdamW(schedule, **options)
 
 
 class ScoreByEpoch(keras.callbacks.Callback):

@@ -1,21 +1,21 @@
-"""The example of GlobalPointer runs, measures rightly, and says what a user did wrong."""
+"""The example of GlobalPointer finds entities, measures rightly, and says what is wrong."""
 
-import importlib.util
 import json
 import re
-import sys
-from types import SimpleNamespace
 
 import keras
 import numpy as np
 import pytest
 
 import fixtures
+from example_scripts import EXAMPLES, check_mistake, load, run_quick
 from kerasbert.layers import EfficientGlobalPointer, GlobalPointer
-from kerasbert.tokenizers import Tokenizer
-from test_examples import ROOT, command_line, run_script
+from kerasbert.losses import MASKED_SCORE, global_pointer_crossentropy
+from test_examples import command_line, run_script
 
-SCRIPT = ROOT / "examples" / "entity_recognition_global_pointer.py"
+pytest.importorskip("seqeval", reason="needs the extra `examples`")
+NAME = "entity_recognition_global_pointer"
+TYPES = ["人", "地", "校"]
 LINES = [
     {
         "text": "李明在北京大学读书",
@@ -24,15 +24,12 @@ LINES = [
     {"text": "北京很大", "label": {"地": {"北京": [[0, 1]]}}},
     {"text": "大学很好", "label": {}},
     {"text": "李明在北京", "label": {"人": {"李明": [[0, 1]]}, "地": {"北京": [[3, 4]]}}},
-] * 4
+]
 
 
 @pytest.fixture(scope="module")
 def example():
-    spec = importlib.util.spec_from_file_location(SCRIPT.stem, SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load(NAME)
 
 
 @pytest.fixture
@@ -41,7 +38,7 @@ def files(tmp_path):
     config = fixtures.tiny_config("google_bert")
     tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"李明在北京大学读书很好"]
     (tmp_path / "vocab.txt").write_text("\n".join(tokens), "utf-8")
-    text = "\n".join(json.dumps(line, ensure_ascii=False) for line in LINES)
+    text = "\n".join(json.dumps(line, ensure_ascii=False) for line in LINES * 4)
     (tmp_path / "train.json").write_text(text, "utf-8")
     # Objects over several lines are read as well.
     (tmp_path / "valid.json").write_text(json.dumps(LINES[0], indent=2) + "\n", "utf-8")
@@ -54,7 +51,6 @@ def files(tmp_path):
         "--valid": tmp_path / "valid.json",
         "--head-size": 8,
         "--maxlen": 12,
-        "--epochs": 1,
         "--output": tmp_path / "output",
     }
 
@@ -63,28 +59,27 @@ def files(tmp_path):
 
 
 @pytest.mark.slow
-def test_without_files(tmp_path):
-    done = run_script(SCRIPT, "--quick", "--output", tmp_path / "new" / "folder")
-    assert done.returncode == 0, done.stderr
-    assert "40 texts to train on, 8 for validation" in done.stdout
-    rows = re.findall(r"^(\w+) +(\d+) +[\d.]+% +[\d.]+% +[\d.]+%$", done.stdout, re.M)
-    assert [name for name, _ in rows] == ["organization", "person", "place", "all"]
-    assert sum(int(count) for _, count in rows[:3]) == int(rows[3][1]) > 0
-    assert (tmp_path / "new" / "folder" / "entity_recognition.keras").stat().st_size > 1000
+def test_quick(tmp_path):
+    text, figures = run_quick(NAME, tmp_path / "new" / "folder")
+    assert "40 texts to train on, 8 for validation; ['organization', 'person', 'place']" in text
+    counts = dict(re.findall(r"^ *(\S+)(?: avg)? .* (\d+)$", text, re.M))
+    assert sum(int(counts[kind]) for kind in ("organization", "person", "place")) == int(
+        counts["micro"]
+    )
+    assert list(figures["scores"]) == ["F1", "precision", "recall"] and figures["guess"] > 0
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("efficient", [False, True])
-def test_with_the_users_files(efficient, example, files, monkeypatch, capsys):
+def test_with_the_users_files(efficient, files):
     options = [*command_line(files), *(["--efficient"] * efficient)]
     # From a random encoder, and on texts it has seen: enough to learn them by heart.
     options += ["--learning-rate", "0.005", "--epochs", "100", "--batch-size", "4"]
-    monkeypatch.setattr(sys, "argv", [SCRIPT.name, *options])
-    example.main()
-    output = capsys.readouterr().out
-    assert re.search(r"^all +2 +100.0% +100.0% +100.0%$", output, re.M)
-    assert "right  人: 李明 [0, 1]" in output and "wrong" not in output
-    model = keras.models.load_model(files["--output"] / "entity_recognition.keras")
+    done = run_script(EXAMPLES / f"{NAME}.py", *options)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^F1 +100.0%$", done.stdout, re.M)
+    assert "right  人: 李明 [0, 1]" in done.stdout and "wrong" not in done.stdout
+    model = keras.models.load_model(files["--output"] / f"{NAME}.keras")
     assert type(model.layers[-1]) is (EfficientGlobalPointer if efficient else GlobalPointer)
     assert model.output_shape == (None, 3, None, None)
 
@@ -92,113 +87,104 @@ def test_with_the_users_files(efficient, example, files, monkeypatch, capsys):
 # ---- parts -----------------------------------------------------------------------------------
 
 
-def test_the_sample_is_what_it_says(example):
-    pairs = example.read_entities(example.SAMPLE)
-    assert len(pairs) == len({text for text, _ in pairs}) == 48
-    nested = 0
-    for text, entities in pairs:
-        for kind, first, last in entities:
-            assert kind in {"person", "place", "organization"}
-            assert not set(text[first : last + 1]) & set("，。的了")
-            nested += any(first <= i and j <= last and k != kind for k, i, j in entities)
-    assert nested >= 20
-    for line in example.SAMPLE.read_text("utf-8").splitlines():
-        entry = json.loads(line)
-        for names in entry["label"].values():
-            for name, spans in names.items():
-                assert all(entry["text"][a : b + 1] == name for a, b in spans)
+def test_places_and_entities_are_each_others_reverse(example, monkeypatch):
+    pairs = [(line["text"], set()) for line in LINES]
+    pairs[0][1].update({("校", 3, 6), ("地", 3, 4), ("地", 5, 6), ("人", 0, 1)})
+    pairs[3][1].update({("地", 3, 4)})
+    texts = [text for text, _ in pairs]
+    _, tokenizer = load("runs").small_model(texts)
+    places = example.places_of(pairs, example.characters_of(texts, tokenizer, 12), TYPES)
+    assert places.shape == (4, 3, 2, 2)
+    assert places[3].tolist() == [[[0, 0], [0, 0]], [[4, 5], [0, 0]], [[0, 0], [0, 0]]]
+
+    def oracle(model, tokenizer, texts, **settings):
+        scores = [np.full((3, len(text) + 2, len(text) + 2), -1.0) for text in texts]
+        for row, kind, start, end in [
+            (n, k, *p) for n, k, _ in np.ndindex(4, 3, 2) for p in places[n, k]
+        ]:
+            scores[row][kind, start, end] = 1.0
+        return scores
+
+    monkeypatch.setattr(example, "predict_texts", oracle)
+    # [CLS] alone, which stands for nothing, is never found.
+    assert example.find_entities(None, tokenizer, texts, TYPES, 12) == [e for _, e in pairs]
 
 
-def batches_of(example, pairs, maxlen=12, batch_size=2):
-    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *"在北京大学", "abc", "##d"]
-    tokenizer = Tokenizer({token: n for n, token in enumerate(tokens)}, do_lower_case=True)
-    args = SimpleNamespace(maxlen=maxlen, batch_size=batch_size, seed=0)
-    return example.Batches(pairs, tokenizer, ["地", "校"], args)
-
-
-def test_labels_and_entities_are_each_others_reverse(example):
-    whole = {("校", 1, 4), ("地", 1, 2)}
-    pairs = [
-        ("在北京大学", whole),
-        ("ABCD  北京", {("地", 6, 7), ("校", 0, 3)}),
-        # The first is in the middle of a token, the second is cut off; neither can be found.
-        ("abcd北京在北京在北京在北京大学", {("地", 1, 5), ("校", 13, 16), ("地", 4, 5)}),
-    ]
-    batches = batches_of(example, pairs)
-    assert len(batches) == 2
-    (ids, segments), labels = batches[0]
-    assert ids.shape == segments.shape == (2, 12) and labels.shape == (2, 2, 12, 12)
-    assert np.argwhere(labels[0]).tolist() == [[0, 2, 3], [1, 2, 5]]
-    answers = iter([batches[0][1], batches[1][1]])
-    oracle = SimpleNamespace(predict_on_batch=lambda inputs: next(answers) - 0.5)
-    found = example.find_entities(oracle, batches)
-    assert found == [whole, pairs[1][1], {("地", 4, 5)}]
+def test_loss_is_that_of_dense_labels(example):
+    random = np.random.default_rng(0)
+    scores = random.normal(size=(2, 3, 5, 5)).astype("float32")
+    scores[1, :, 3:] = scores[1, :, :, 3:] = MASKED_SCORE  # padding
+    places = np.zeros((2, 3, 2, 2), "int32")
+    places[0, 0] = [[1, 2], [3, 3]]
+    places[1, 2, 0] = [2, 2]
+    labels = np.zeros(scores.shape, "float32")
+    labels[0, 0, 1, 2] = labels[0, 0, 3, 3] = labels[1, 2, 2, 2] = 1
+    loss = keras.ops.convert_to_numpy(example.span_loss(places, keras.ops.array(scores)))
+    scores[:, :, 0, 0] = MASKED_SCORE  # [CLS] alone takes no part
+    expected = global_pointer_crossentropy(labels, keras.ops.array(scores))
+    np.testing.assert_allclose(loss, keras.ops.convert_to_numpy(expected), rtol=1e-5)
 
 
 def test_f1_by_hand(example):
     expected = [{("a", 0, 1), ("b", 2, 3)}, {("a", 0, 0)}, set()]
     found = [{("a", 0, 1), ("a", 2, 3)}, set(), {("b", 5, 6)}]
-    assert example.measure(found, expected, {"a", "b"}) == (1 / 3, 1 / 3, 1 / 3)
-    assert example.measure(found, expected, {"a"}) == (1 / 2, 1 / 2, 1 / 2)
-    assert example.measure(found, expected, {"b"}) == (0, 0, 0)
-    assert example.measure(expected, expected, {"a", "b"}) == (1, 1, 1)
-    assert example.measure([set()], [set()], {"a"}) == (0, 0, 0)
-
-
-def test_special_tokens_are_no_entities(example):
-    pairs = [("北京", {("地", 0, 1)}), ("在北京大学", set())]
-    batches = batches_of(example, pairs)
-    (ids, _), labels = batches[0]
-    real = ids != 0
-    everything = real[:, None, :, None] & real[:, None, None, :] & np.ones_like(labels, bool)
-    model = SimpleNamespace(predict_on_batch=lambda inputs: everything - 0.5)
-    for (text, _), found in zip(pairs, example.find_entities(model, batches), strict=True):
-        spans = {(k, i, j) for k in "地校" for i in range(len(text)) for j in range(len(text))}
-        assert found == spans
+    assert example.measure(expected, found, ["a", "b"]) == pytest.approx((1 / 3, 1 / 3, 1 / 3))
+    assert example.measure(expected, found, ["a"]) == pytest.approx((1 / 2, 1 / 2, 1 / 2))
+    assert example.measure(expected, found, ["b"]) == (0, 0, 0)
+    assert example.measure(expected, expected, ["a", "b"]) == (1, 1, 1)
+    more = [{*found[0], ("b", 2, 3)}, *found[1:]]
+    assert example.measure(expected, more, ["a", "b"]) == pytest.approx((2 / 4, 2 / 3, 4 / 7))
 
 
 # ---- mistakes --------------------------------------------------------------------------------
-
-
-def data(content):
-    def replace(files):
-        files["--train"].write_bytes(content)
-        return files
-
-    return replace
 
 
 def without(*options):
     return lambda files: {key: value for key, value in files.items() if key not in options}
 
 
+def train_on(text):
+    def replace(files):
+        files["--train"].write_bytes(text)
+        return files
+
+    return replace
+
+
+def large_vocabulary(files):
+    files["--vocab"].write_text(
+        "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *map(str, range(99)), *"李明北京大学"])
+    )
+    return files
+
+
 MISTAKES = {
-    "half a model": (without("--vocab"), "--config, --checkpoint and --vocab belong together"),
+    "half a model": (without("--vocab"), "--config and --checkpoint and --vocab belong together"),
     "half the data": (without("--valid"), "--train and --valid belong together"),
     "no file": (lambda files: {**files, "--train": "nowhere.json"}, "No such file .*nowhere.json"),
-    "no JSON": (data(b'{"text": "a", "label": {}} x'), "train.json, object 2: expected"),
-    "no text": (data(b'{"sentence": "a"}'), "object 1: expected .*'text'"),
-    "no object": (data(b"[1, 2]"), "object 1: expected"),
-    "BIO": (data('{"text": "北京", "label": ["B", "I"]}'.encode()), "object 1: expected"),
-    "past the end": (
-        data('{"text": "北京", "label": {"地": {"北京": [[0, 2]]}}}'.encode()),
-        "no characters 0 to 2 in '北京'",
+    "not UTF-8": (train_on("北京".encode("gbk")), "train.json is not UTF-8"),
+    "no JSON": (train_on(b'{"text": "a", "label": {}} x'), "train.json, object 2: "),
+    "no such type": (
+        train_on(json.dumps(LINES[1]).encode()),
+        "no entity of these types stands in --train, but in --valid: 人, 校",
     ),
-    "no entity": (data(b'{"text": "a", "label": {}}'), "1 texts without any entity"),
-    "not UTF-8": (data("北京".encode("gbk")), "train.json is not UTF-8"),
-    "odd heads": (lambda files: {**files, "--head-size": 7}, "head_size=7 with RoPE=True"),
-    "too short": (lambda files: {**files, "--maxlen": 2}, "--maxlen of at least 3"),
     "negative seed": (lambda files: {**files, "--seed": -1}, "--seed -1: expected a number from 0"),
+}
+
+MISTAKES_BESIDE_A_MODEL = {
+    "odd heads": (lambda files: {**files, "--head-size": 7}, "head_size=7 with RoPE=True"),
+    "large vocabulary": (large_vocabulary, "has the token id 10"),
 }
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_mistakes(name, example, files, monkeypatch, capsys):
+def test_mistakes(name, files, monkeypatch, capsys):
     change, message = MISTAKES[name]
-    monkeypatch.setattr(sys, "argv", [SCRIPT.name, *command_line(change(files))])
-    with pytest.raises(SystemExit) as stop:
-        example.main()
-    assert stop.value.code == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"{SCRIPT.name}: error: ")
-    assert re.search(message, line)
+    check_mistake(NAME, command_line(change(files)), message, monkeypatch, capsys)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MISTAKES_BESIDE_A_MODEL)
+def test_mistakes_beside_a_model(name, files, monkeypatch, capsys):
+    change, message = MISTAKES_BESIDE_A_MODEL[name]
+    check_mistake(NAME, command_line(change(files)), message, monkeypatch, capsys)
