@@ -170,8 +170,8 @@ if __name__ == "__main__":
             "valid": (sample("entities_valid.jsonl"), "texts to score"),
         },
         maxlen=64,
-        epochs=(6, 40),
-        quick_epochs=5,
+        epochs=(6, 60),
+        quick_epochs=30,
         rates=(3e-5, 2e-3),
         options=[
             ("--efficient", {"action": "store_true", "help": "EfficientGlobalPointer, smaller"}),

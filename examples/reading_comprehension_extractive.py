@@ -131,7 +131,7 @@ def find_answers(model, questions, args, longest):
     parts = [(n, part) for n, q in enumerate(questions) for part in windows(q, size, size // 2)]
     parts = [(n, part) for n, part in parts if part.passage]
     inputs = read([part for _, part in parts], args.maxlen, longest)
-    scores = model.predict(inputs, batch_size=64, verbose=0)
+    scores = model.predict(list(inputs), batch_size=64, verbose=0)
     # The last [SEP] takes part, so that parts without the answer have low probabilities.
     scores = ops.convert_to_numpy(ops.log_softmax(scores))
     best = [(-np.inf, "")] * len(questions)

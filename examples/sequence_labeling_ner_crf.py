@@ -97,7 +97,9 @@ def run(args):
     config, tokenizer = starting_point(args, texts, at_least=2, **sizes(args))
     model = add_crf(build_transformer_model(config, args.checkpoint), len(tags))
     labels = token_labels(train, characters_of(texts, tokenizer, args.maxlen), tags)
-    options = {"batch_size": args.batch_size, "maxlen": args.maxlen, "token_label_padding": -1}
+    # Few lengths, as XLA takes its time for the loops of the field.
+    options = {"batch_size": args.batch_size, "maxlen": args.maxlen, "num_buckets": 3}
+    options["token_label_padding"] = -1
     data = BucketedDataset(model, tokenizer, texts, token_labels=labels, **options)
     compile_model(model, args.epochs * len(data), args)
 
@@ -145,8 +147,8 @@ if __name__ == "__main__":
             "valid": (sample("ner_valid.txt"), "texts to score"),
         },
         maxlen=128,
-        epochs=(10, 40),
-        quick_epochs=10,
+        epochs=(10, 60),
+        quick_epochs=40,
         rates=(3e-5, 2e-3),
         batch_size=16,
     )
