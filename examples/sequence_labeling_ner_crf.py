@@ -147,8 +147,8 @@ if __name__ == "__main__":
             "valid": (sample("ner_valid.txt"), "texts to score"),
         },
         maxlen=128,
-        epochs=(10, 60),
-        quick_epochs=40,
+        epochs=(10, 20),
+        quick_epochs=12,
         rates=(3e-5, 2e-3),
         batch_size=16,
     )
