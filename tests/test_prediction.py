@@ -8,9 +8,9 @@ import pytest
 
 import kerasbert
 from fixtures import tiny_config
+from kerasbert import compilation
 from kerasbert.data import TextInputs
 from kerasbert.errors import ConfigError, TokenizerError
-from kerasbert.generation import compilation
 from kerasbert.prediction import plan_batches, predict_texts
 from kerasbert.tokenizers import Tokenizer
 

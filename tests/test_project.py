@@ -74,7 +74,7 @@ def docstrings_of(file):
 # A file may import what stands in its own line or below.
 LAYERS_OF_THE_HOUSE = [
     ("errors",),
-    ("activations", "depth", "config", "config_file", "conventions", "losses"),
+    ("activations", "compilation", "depth", "config", "config_file", "conventions", "losses"),
     ("layers",),
     ("models",),
     ("weights",),

@@ -9,7 +9,7 @@ Shapes: R rows, J slots a row, C columns of the memory, V vocabulary.
 
 import numpy as np
 
-from kerasbert.generation import compilation
+from kerasbert import compilation
 from kerasbert.generation.memory import Memory, stack, unstack
 from kerasbert.generation.prompts import bucket
 from kerasbert.generation.protocol import Decoding

@@ -4,9 +4,9 @@ from dataclasses import fields
 
 import keras
 
+from kerasbert.compilation import made_for
 from kerasbert.errors import ConfigError, did_you_mean
 from kerasbert.generation.cached import CachedModel
-from kerasbert.generation.compilation import made_for
 from kerasbert.generation.graph import DecodingGraph
 from kerasbert.generation.prompts import read_prompts
 from kerasbert.generation.search import NOTHING, search, steps

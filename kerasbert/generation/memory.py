@@ -11,7 +11,7 @@ import itertools
 import keras
 from keras import ops
 
-from kerasbert.generation import compilation
+from kerasbert import compilation
 
 
 def stack(pairs):

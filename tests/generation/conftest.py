@@ -5,7 +5,7 @@ import functools
 import keras
 import pytest
 
-from kerasbert.generation import compilation
+from kerasbert import compilation
 
 
 @pytest.fixture
