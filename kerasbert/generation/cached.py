@@ -10,7 +10,7 @@ Shapes: R rows, J slots a row, C columns of the memory, V vocabulary.
 import numpy as np
 
 from kerasbert import compilation
-from kerasbert.generation.memory import Memory, stack, unstack
+from kerasbert.generation.memory import Memory, counts_of, stack, unstack
 from kerasbert.generation.prompts import bucket
 from kerasbert.generation.protocol import Decoding
 from kerasbert.generation.stepwise import Step, StepwiseModel
@@ -43,7 +43,7 @@ class CachedModel:
         def step(inputs, index, places, visible, stacks, crossed, kept):
             step = Step(inputs, index, places, visible)
             logits, new = stepwise.step(step, unstack(stacks), crossed, kept)
-            return logits, stack(new)
+            return logits, stack(new, counts_of(stacks))
 
         self.step = compilation.compiled(step, variables)
 
