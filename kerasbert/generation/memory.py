@@ -15,7 +15,6 @@ from keras import ops
 
 from kerasbert import compilation
 
-
 # Numbers in an array from which on it stands alone.
 _LARGE = 1 << 18
 
@@ -77,10 +76,6 @@ class Memory:
 
         self.capacity = capacity
         self.stacks = keras.tree.map_structure(extended, stacks)
-
-    def write(self, new, column):
-        """Writes a list of pairs (P, B, …, J, ·) from `column` on."""
-        self.stacks = compilation.write(self.stacks, new, column)
 
     def pick(self, rows, columns, capacity):
         """Keeps some rows and tokens.
