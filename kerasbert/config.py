@@ -2,11 +2,10 @@
 
 import dataclasses
 from dataclasses import dataclass
-from numbers import Real
 
 from kerasbert.config_file import fields_of
 from kerasbert.depth import BlockSharing, Stack, depth_plan
-from kerasbert.errors import ConfigError, check_integer
+from kerasbert.errors import ConfigError, check_integer, check_number
 
 _CHOICES = {
     "ln_type": ("postln", "preln"),
@@ -169,9 +168,10 @@ class ModelConfig:
         depths = self.num_hidden_layers * self.inner_group_num
         _check_limit("num_hidden_layers * inner_group_num", depths, _MOST_DEPTHS)
         for key in _RATES:
-            check_real(key, getattr(self, key), low=0.0, high=1.0, low_allowed="dropout" in key)
+            bound = {"least": 0} if "dropout" in key else {"above": 0}
+            check_number(key, getattr(self, key), **bound, below=1)
         if self.hierarchical_position is not None:
-            check_real("hierarchical_position", self.hierarchical_position, 0.0, 1.0, False)
+            check_number("hierarchical_position", self.hierarchical_position, above=0, below=1)
         for key, choices in _CHOICES.items():
             if getattr(self, key) not in choices:
                 raise ConfigError(
@@ -326,19 +326,4 @@ def _check_limit(key, value, limit):
         raise ConfigError(
             f"{key}={str(value)[:20]} is too large.\nExpected at most {limit}.\n"
             "Check it against the config file that belongs to the checkpoint."
-        )
-
-
-def check_real(key, value, low, high, low_allowed):
-    """Refuses a value that is no number between two bounds.
-
-    Raises:
-        ConfigError: names the key, its value and the bounds.
-    """
-    fine = not isinstance(value, bool) and isinstance(value, Real)
-    if not fine or not (low < value < high or (low_allowed and value == low)):
-        bound = "at least" if low_allowed else "above"
-        raise ConfigError(
-            f"{key}={value!r} (of type {type(value).__name__}).\n"
-            f"Expected a number {bound} {low:g} and below {high:g}."
         )

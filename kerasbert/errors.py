@@ -4,8 +4,9 @@ Every message has three parts: what is wrong, with the value and the place; what
 was expected; what to do about it.
 """
 
+import math
 from difflib import get_close_matches
-from numbers import Integral
+from numbers import Integral, Real
 
 
 class KerasbertError(ValueError):
@@ -42,6 +43,38 @@ def check_integer(name, value, minimum):
         raise ConfigError(
             f"{name}={value!r} (of type {type(value).__name__}).\n"
             f"Expected an integer of at least {minimum}."
+        )
+
+
+def check_number(name, value, *, least=None, most=None, above=None, below=None, hint=""):
+    """Refuses a value that is no finite number of a range.
+
+    Args:
+        name: of the argument, for the message.
+        value: anything.
+        least: the lowest number allowed.
+        most: the highest number allowed.
+        above: the number has to be higher than this.
+        below: the number has to be lower than this.
+        hint: what the number means, if that needs saying; it follows the range.
+
+    Raises:
+        ConfigError: names the value, its type and the range.
+    """
+    bounds = (
+        ("of at least", least, lambda: value >= least),
+        ("above", above, lambda: value > above),
+        ("at most", most, lambda: value <= most),
+        ("below", below, lambda: value < below),
+    )
+    bounds = [(words, bound, kept) for words, bound, kept in bounds if bound is not None]
+    # numpy's truth values are no Real.
+    number = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    if not (number and all(kept() for *_, kept in bounds)):
+        words = " and ".join(f"{words} {bound:g}" for words, bound, _ in bounds)
+        raise ConfigError(
+            f"{name}={value!r} (of type {type(value).__name__}).\n"
+            f"Expected a finite number{' ' if words else ''}{words}{hint}."
         )
 
 

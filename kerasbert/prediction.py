@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import keras
 import numpy as np
 
+from kerasbert.compilation import compiled, made_for, to_numpy
 from kerasbert.data.buckets import common_length
 from kerasbert.data.text_inputs import Rows, TextInputs
 from kerasbert.errors import ConfigError, check_integer
-from kerasbert.generation.compilation import compiled, made_for, to_numpy
 
 # So many tokens are computed at once: more gain little, and need more memory.
 _TOKENS = 4096

@@ -13,10 +13,10 @@ from kerasbert.arguments import (
     check_positions_and_segments,
     check_unsharing,
 )
-from kerasbert.config import ModelConfig, check_real
+from kerasbert.config import ModelConfig
 from kerasbert.config_file import ALIASES, config_style, resolve_aliases
 from kerasbert.conventions import canonical_activation
-from kerasbert.errors import ConfigError, WeightMismatchError, did_you_mean
+from kerasbert.errors import ConfigError, WeightMismatchError, check_number, did_you_mean
 from kerasbert.models.options import (
     BuildOptions,
     check_condition,
@@ -204,9 +204,7 @@ class Request:
                     f"{key}={value!r}.\nExpected a string without '/': Keras forbids it in names."
                 )
         check_condition(options)
-        check_real(
-            "classifier_dropout", options.classifier_dropout, low=0.0, high=1.0, low_allowed=True
-        )
+        check_number("classifier_dropout", options.classifier_dropout, least=0, below=1)
         check_length(options.sequence_length, config)
         check_positions_and_segments(
             config, options, {key: self.config.get(key) for key in self.asked_for}

@@ -183,7 +183,11 @@ class Rows:
                 "Expected a Tokenizer or SpTokenizer of kerasbert.tokenizers."
             )
         firsts, seconds = _split_pairs(texts)
-        tokens, segments = tokenizer.encode_batch(firsts, seconds, maxlen=maxlen, padding=False)
+        return cls.of(*tokenizer.encode_batch(firsts, seconds, maxlen=maxlen, padding=False))
+
+    @classmethod
+    def of(cls, tokens, segments):
+        """Joins the lists of N rows, of token ids and of segment ids."""
         starts = np.cumsum([0, *map(len, tokens)])
         return cls(_flat(tokens, starts[-1]), _flat(segments, starts[-1]), starts)
 

@@ -9,8 +9,8 @@ Shapes: R rows, J slots a row, C columns of the memory, V vocabulary.
 
 import numpy as np
 
-from kerasbert.generation import compilation
-from kerasbert.generation.memory import Memory, stack, unstack
+from kerasbert import compilation
+from kerasbert.generation.memory import Memory, counts_of, stack, unstack
 from kerasbert.generation.prompts import bucket
 from kerasbert.generation.protocol import Decoding
 from kerasbert.generation.stepwise import Step, StepwiseModel
@@ -40,12 +40,12 @@ class CachedModel:
         stepwise, variables = StepwiseModel(graph), graph.model.variables
         self.prompt = compilation.compiled(stepwise.prompt, variables)
 
-        def step(inputs, index, places, visible, stacks, crossed, kept):
+        def step(stacks, inputs, index, places, visible, crossed, kept):
             step = Step(inputs, index, places, visible)
             logits, new = stepwise.step(step, unstack(stacks), crossed, kept)
-            return logits, stack(new)
+            return logits, stack(new, counts_of(stacks))
 
-        self.step = compilation.compiled(step, variables)
+        self.step = compilation.compiled_writer(step, variables)
 
     def start(self, prompts, slots, max_new_tokens):
         """Returns the `Decoding` of some `Prompts`, for a number of slots a row."""
@@ -100,18 +100,13 @@ class CachedDecoding(Decoding):
         for role, (value, increment) in self.continued.items():
             inputs[role] = np.broadcast_to(value[:, None], shape)
             self.continued[role] = (value + increment, increment)
-        logits, new = self.model.step(
-            inputs,
-            index,
-            self.places,
-            self.visible,
-            self.memory.stacks,
-            self.crossed,
-            self.kept,
+        column = np.array(self.filled, "int32")
+        tables = (index, self.places, self.visible)
+        logits, self.memory.stacks = self.model.step(
+            self.memory.stacks, column, inputs, *tables, self.crossed, self.kept
         )
         # Waits for the step: JAX may go on reading the tables that are changed below.
         logits = compilation.to_numpy(logits)[self.at]
-        self.memory.write(new, self.filled)
         columns = self.filled + np.arange(tokens.shape[1])
         self.visible[:, columns - self.filled, columns] = True
         self.places[:, columns] = index

@@ -8,11 +8,11 @@ import inspect
 
 import numpy as np
 
-from kerasbert.errors import ConfigError, check_integer, did_you_mean
+from kerasbert.errors import ConfigError, check_integer, check_number, did_you_mean
 from kerasbert.generation.distributions import draw, largest, log_softmax, narrow
 from kerasbert.generation.last_position import last_position
 from kerasbert.generation.processors import no_token_left
-from kerasbert.generation.settings import check_number
+from kerasbert.generation.settings import RANGES
 
 RTYPES = ("probas", "logits")
 
@@ -90,7 +90,7 @@ class AutoRegressiveDecoder:
             @functools.wraps(predict)
             def wrapped(self, inputs, output_ids, states, temperature=1, rtype=default_rtype):
                 _check_rtype("rtype", rtype)
-                check_number("temperature", temperature)
+                check_number("temperature", temperature, **RANGES["temperature"])
                 result = predict(self, inputs, output_ids, states)
                 scores, states = _pair(result) if use_states else (result, None)
                 scores = _checked(scores, output_ids)
@@ -230,7 +230,7 @@ class AutoRegressiveDecoder:
         if topk is not None:
             check_integer("topk", topk, 1)
         if topp is not None:
-            check_number("topp", topp, "top_p")
+            check_number("topp", topp, **RANGES["top_p"])
 
     def _narrow(self, scores, texts, topk, topp):
         """Scores (n, V) of which only what may be drawn is possible."""

@@ -4,9 +4,9 @@ from dataclasses import fields
 
 import keras
 
+from kerasbert.compilation import made_for
 from kerasbert.errors import ConfigError, did_you_mean
 from kerasbert.generation.cached import CachedModel
-from kerasbert.generation.compilation import made_for
 from kerasbert.generation.graph import DecodingGraph
 from kerasbert.generation.prompts import read_prompts
 from kerasbert.generation.search import NOTHING, search, steps
@@ -73,7 +73,8 @@ def generate(model, inputs, max_new_tokens, method="greedy", *, use_cache=True, 
     """
     settings = _settings(max_new_tokens, method, settings)
     decoding, prompts = _start(model, inputs, settings, use_cache)
-    found = search(decoding, prompts.written(), settings, _banned(prompts.graph, settings))
+    banned = _banned(prompts.graph, settings)
+    found = search(decoding, prompts.written(), settings, banned, scored=False)
     texts = [[tokens for tokens, _ in row] for row in found]
     return texts if settings.num_return > 1 else [row[0] for row in texts]
 

@@ -10,7 +10,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from kerasbert.errors import ConfigError, TokenizerError, check_integer, listing
+from kerasbert.data.text_inputs import Rows, TextInputs
+from kerasbert.errors import ConfigError, TokenizerError, check_integer
 from kerasbert.models.view import find_encoder
 from kerasbert.tokenizers.base import TokenizerBase
 from kerasbert.tokenizers.sequences import Sequence, assemble, join_row
@@ -18,8 +19,6 @@ from kerasbert.tokenizers.sequences import Sequence, assemble, join_row
 # The last layer of the head, and what may be its first, by the families that have them.
 _ENDS = ("MLM-Activation", "Output-MLM-Activation")
 _STARTS = ("MLM-Dense", "Output-Mapping", "Output-MLM-Dropout")
-
-_INPUTS = ("Input-Token", "Input-Segment", "Input-Position", "Input-Mask")
 
 # Lengths are rounded up to a multiple of it, so that few shapes have to be compiled.
 _STEP = 16
@@ -74,6 +73,8 @@ class MaskedLM:
                 "Expected a Tokenizer or SpTokenizer of kerasbert.tokenizers."
             )
         inner = self._view.model
+        self._inputs = TextInputs.of(inner)
+        self.limit = self._inputs.max_length
         if inner not in _READERS:
             _READERS[inner] = _make_reader(self._view)
         self._reader = _READERS[inner]
@@ -81,7 +82,6 @@ class MaskedLM:
         self.tokenizer = tokenizer
         self.mask_id = tokenizer._token_mask_id
         self.vocabulary = _vocabulary(tokenizer)
-        self.limit = _length_limit(self._view)
 
     def _check_vocabulary(self, tokenizer):
         size = self._reader.outputs[0].shape[-1]
@@ -161,21 +161,9 @@ class MaskedLM:
             rows: list of (token_ids, segment_ids).
             length: L; the default is the longest row.
         """
-        lengths = np.array([len(ids) for ids, _ in rows])[:, None]
-        fixed = self._reader.inputs[0].shape[1]
-        length = fixed or length or int(lengths.max())
-        real = np.arange(length) < lengths
-        config, order = self._view.config, np.arange(length)
-        tokens = np.full(real.shape, config.pad_token_id, "int32")
-        segments = np.zeros(real.shape, "int32")
-        tokens[real] = np.concatenate([ids for ids, _ in rows])
-        segments[real] = np.concatenate([places for _, places in rows])
-        start = config.first_position
-        positions = np.where(real, order + start, max(start - 1, 0)).astype("int32")
-        arrays = dict(
-            zip(_INPUTS, (tokens, segments, positions, real.astype("int32")), strict=True)
-        )
-        return [arrays[name] for name in _INPUTS if self._view.has_layer(name)]
+        encoded = Rows.of(*zip(*rows, strict=True))
+        length = self._inputs.fixed_length or length or int(encoded.lengths.max())
+        return self._inputs.arrays(encoded, np.arange(len(rows)), length)
 
     def logits(self, rows, places, batch_size, step=_STEP):
         """Yields what the model says at some places of rows, shortest rows first.
@@ -240,34 +228,17 @@ def _make_reader(view):
     # Before the activation, which may be any: softmax, none, a function of the user's.
     logits = view.calls(end)[0].input_tensors[0]  # (B, L, V)
     places = keras.Input((None,), dtype="int32", name="places")
-    inputs = [view.calls(name)[0].output_tensors[0] for name in _INPUTS if view.has_layer(name)]
-    try:
-        if hidden.shape[1] is None:
-            logits = keras.Model(hidden, logits)(_taken(hidden, places))  # (B, M, V)
-        else:
-            # The graph of a head that was built for L tokens takes no other number.
-            logits = _taken(logits, places)
-        return keras.Model([*inputs, places], logits)
-    except ValueError as error:
-        names = {view.full_name(name) for name in _INPUTS}
-        others = [tensor.name for tensor in view.model.inputs if tensor.name not in names]
-        raise ConfigError(
-            f"The model needs more than a text: {listing(others)}.\n"
-            f"Expected no other inputs than {', '.join(_INPUTS)}.\n"
-            "Build it without additional_input_layers and layer_norm_cond."
-        ) from error
+    if hidden.shape[1] is None:
+        logits = keras.Model(hidden, logits)(_taken(hidden, places))  # (B, M, V)
+    else:
+        # The graph of a head that was built for L tokens takes no other number.
+        logits = _taken(logits, places)
+    return keras.Model([*view.model.inputs, places], logits)
 
 
 def _taken(vectors, places):
     """Returns the vectors (B, M, H) at places (B, M) of vectors (B, L, H)."""
     return ops.take_along_axis(vectors, ops.expand_dims(places, -1), axis=1)
-
-
-def _length_limit(view):
-    fixed, rows = view.calls("Input-Token")[0].output_tensors[0].shape[1], None
-    if view.config.position_limit is not None:
-        rows = view.config.position_limit - view.config.first_position
-    return min((limit for limit in (fixed, rows) if limit is not None), default=None)
 
 
 def _vocabulary(tokenizer):

@@ -1,23 +1,51 @@
 """Keys and values of the tokens so far.
 
-Those of calls that follow each other and are alike stand in one array, since a step costs time
-for every array that it is given or writes to.
+Small ones, of calls that follow each other and are alike, stand in one array, since a step costs
+time for every array that it is given or writes to. Large ones stand alone: XLA copies a part that
+is taken out of an array, which for 12 blocks of 768 and 16 rows takes longer than all the rest.
 
 Shapes: P calls in one array, B rows, M tokens, C columns.
 """
 
 import itertools
+import math
 
 import keras
 from keras import ops
 
-from kerasbert.generation import compilation
+from kerasbert import compilation
+
+# Numbers in an array from which on it stands alone.
+_LARGE = 1 << 18
 
 
-def stack(pairs):
-    """Joins a list of pairs of keys and values (B, …, M, ·) into pairs (P, B, …, M, ·)."""
-    runs = itertools.groupby(pairs, key=lambda pair: [tuple(part.shape) for part in pair])
-    return [tuple(map(ops.stack, zip(*run, strict=True))) for _, run in runs]
+def stack(pairs, counts):
+    """Joins a list of pairs of keys and values (B, …, M, ·) into pairs (P, B, …, M, ·).
+
+    Args:
+        pairs: the list.
+        counts: P of each pair that comes out.
+    """
+    pairs = iter(pairs)
+    runs = (itertools.islice(pairs, count) for count in counts)
+    return [tuple(map(ops.stack, zip(*run, strict=True))) for run in runs]
+
+
+def counts_of(stacks):
+    """Returns how many calls stand in each pair that `stack` made."""
+    return [keys.shape[0] for keys, _ in stacks]
+
+
+def _alike(pairs, capacity):
+    """Returns how many calls are to stand in each array, with room for `capacity` tokens."""
+
+    def kind(numbered):
+        number, pair = numbered
+        shapes = [(*part.shape[:-2], capacity, part.shape[-1]) for part in pair]
+        large = max(map(math.prod, shapes)) > _LARGE
+        return shapes, number if large else None
+
+    return [len(list(run)) for _, run in itertools.groupby(enumerate(pairs), key=kind)]
 
 
 def unstack(stacks):
@@ -38,7 +66,7 @@ class Memory:
     """
 
     def __init__(self, pairs, capacity):
-        self._set(stack(pairs), capacity)
+        self._set(stack(pairs, _alike(pairs, capacity)), capacity)
 
     def _set(self, stacks, capacity):
         def extended(tensor):
@@ -48,10 +76,6 @@ class Memory:
 
         self.capacity = capacity
         self.stacks = keras.tree.map_structure(extended, stacks)
-
-    def write(self, new, column):
-        """Writes a list of pairs (P, B, …, J, ·) from `column` on."""
-        self.stacks = compilation.write(self.stacks, new, column)
 
     def pick(self, rows, columns, capacity):
         """Keeps some rows and tokens.

@@ -3,11 +3,9 @@
 Shapes: B texts, L length, M masks of the pattern, W words of a label, C labels, V vocabulary.
 """
 
-from numbers import Real
-
 import numpy as np
 
-from kerasbert.errors import ConfigError, check_integer
+from kerasbert.errors import ConfigError, check_integer, check_number
 from kerasbert.generation.distributions import log_softmax
 from kerasbert.generation.masked_lm import MaskedLM, check_batch_size
 from kerasbert.generation.pattern import Pattern, Verbalizer
@@ -177,8 +175,7 @@ def _check_training(texts, labels, rate):
             "Expected one label for each text, and at least one text.\n"
             "Give None for a text without label."
         )
-    if isinstance(rate, bool) or not isinstance(rate, Real) or not 0 < rate <= 1:
-        raise ConfigError(f"masking_rate={rate!r}.\nExpected a number above 0 and at most 1.")
+    check_number("masking_rate", rate, above=0, most=1)
 
 
 def _padded(rows, length, dtype):

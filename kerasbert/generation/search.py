@@ -22,15 +22,22 @@ class Step(NamedTuple):
     Args:
         rows: int array (r,): rows of the batch, ascending.
         tokens: int array (r, J): the new tokens, `NOTHING` for a slot that has ended.
-        scores: float array (r, J): their log-probabilities, 0 for a slot that has ended.
+        scores: float array (r, J, V), by which they were chosen.
     """
 
     rows: np.ndarray
     tokens: np.ndarray
     scores: np.ndarray
 
+    def log_probabilities(self):
+        """Returns those (r, J) of the new tokens, 0 for a slot that has ended."""
+        live = self.tokens != NOTHING
+        tokens = np.where(live, self.tokens, 0)[..., None]
+        chosen = np.take_along_axis(self.scores, tokens, axis=-1) - log_sum_exp(self.scores)
+        return np.where(live, chosen[..., 0], 0.0)
 
-def search(decoding, prompts, settings, banned=()):
+
+def search(decoding, prompts, settings, banned=(), scored=True):
     """Writes texts.
 
     Args:
@@ -39,6 +46,8 @@ def search(decoding, prompts, settings, banned=()):
             as text for penalties. They may be empty.
         settings: `SearchSettings`.
         banned: ids that are never written.
+        scored: whether the scores of greedy search and samples are wanted, which takes a while
+            for many rows; they are 0 otherwise.
 
     Returns:
         List with an entry for each row: a list of at most `settings.num_return` pairs (int32
@@ -56,7 +65,8 @@ def search(decoding, prompts, settings, banned=()):
     texts = [[[] for _ in range(settings.slots)] for _ in prompts]
     scores = np.zeros((len(prompts), settings.slots))
     for step in steps(decoding, prompts, settings, banned):
-        scores[step.rows] += step.scores
+        if scored:
+            scores[step.rows] += step.log_probabilities()
         for i, j in zip(*np.nonzero(step.tokens != NOTHING), strict=True):
             texts[step.rows[i]][j].append(step.tokens[i, j])
     return [
@@ -100,7 +110,7 @@ def _steps(decoding, prompts, settings, banned):
             return
         scores = process(logits, rows, texts, live)
         tokens = choose(scores, rows)
-        yield Step(rows, np.where(live, tokens, NOTHING), _chosen(scores, tokens, live))
+        yield Step(rows, np.where(live, tokens, NOTHING), scores)
         texts = np.concatenate([texts, tokens[..., None]], axis=-1)
         live = live & ~np.isin(tokens, ends)
         keep = np.flatnonzero(live.any(axis=1))
@@ -161,9 +171,3 @@ def _drawing(settings, rows):
         return draw(scores, uniform)
 
     return choose
-
-
-def _chosen(scores, tokens, live):
-    """Log-probabilities (r, J) of the chosen tokens."""
-    chosen = np.take_along_axis(scores, tokens[..., None], axis=-1) - log_sum_exp(scores)
-    return np.where(live, chosen[..., 0], 0.0)

@@ -1,13 +1,10 @@
 """How to search: all the arguments of a search, checked in one place before it starts."""
 
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from numbers import Integral, Real
 
-import numpy as np
-
-from kerasbert.errors import ConfigError, check_integer, did_you_mean
+from kerasbert.errors import ConfigError, check_integer, check_number, did_you_mean
 
 METHODS = ("greedy", "beam", "sample")
 BEAM_SIZE = 4
@@ -22,12 +19,12 @@ ONLY_FOR = {
     "seed": ("sample", None),
 }
 
-# What numbers have to be like, and how to say it.
+# What numbers have to be like.
 RANGES = {
-    "temperature": (lambda value: value > 0, " above 0"),
-    "top_p": (lambda value: 0 < value <= 1, " above 0 and at most 1"),
-    "length_penalty": (lambda value: True, "; negative ones favour short texts"),
-    "repetition_penalty": (lambda value: value > 0, " above 0; 1 changes nothing"),
+    "temperature": {"above": 0},
+    "top_p": {"above": 0, "most": 1},
+    "length_penalty": {"hint": "; negative ones favour short texts"},
+    "repetition_penalty": {"above": 0, "hint": "; 1 changes nothing"},
 }
 
 
@@ -136,7 +133,7 @@ def _check_method(settings):
         )
     for name, (method, nothing) in ONLY_FOR.items():
         value = getattr(settings, name)
-        unset = value is None if nothing is None else _is_number(value) and value == nothing
+        unset = value is None if nothing is None else isinstance(value, Real) and value == nothing
         if settings.method != method and not unset:
             raise ConfigError(
                 f"{name}={value!r} was given with method={settings.method!r}, which does not "
@@ -159,31 +156,7 @@ def _check_numbers(settings):
     for name in RANGES:
         value = getattr(settings, name)
         if value is not None or name != "top_p":
-            check_number(name, value)
-
-
-def check_number(name, value, kind=None):
-    """Refuses a value that is no finite number, or outside the range of its kind.
-
-    Args:
-        name: of the argument, for the message.
-        value: anything.
-        kind: a key of `RANGES`; the name unless given.
-
-    Raises:
-        ConfigError: names the value, its type and the range.
-    """
-    accepts, words = RANGES[kind or name]
-    if not (_is_number(value) and accepts(value)):
-        raise ConfigError(
-            f"{name}={value!r} (of type {type(value).__name__}).\nExpected a finite number{words}."
-        )
-
-
-def _is_number(value):
-    """Whether it is a finite real number, and no truth value."""
-    real = isinstance(value, Real) and not isinstance(value, bool | np.bool_)
-    return real and math.isfinite(value)
+            check_number(name, value, **RANGES[name])
 
 
 def _check_number_of_texts(settings):

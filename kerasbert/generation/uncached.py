@@ -7,7 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from kerasbert.generation import compilation
+from kerasbert import compilation
 from kerasbert.generation.prompts import Prompts
 from kerasbert.generation.protocol import Decoding
 

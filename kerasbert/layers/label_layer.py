@@ -12,7 +12,7 @@ import weakref
 import keras
 from keras import ops
 
-from kerasbert.errors import ConfigError
+from kerasbert.errors import ConfigError, check_number
 from kerasbert.layers.chains import best_path, mark_padding, tokens_of
 
 
@@ -40,13 +40,8 @@ class LabelLayer(keras.layers.Layer):
 
     def __init__(self, lr_multiplier=1, **kwargs):
         super().__init__(**kwargs)
-        number = isinstance(lr_multiplier, int | float) and not isinstance(lr_multiplier, bool)
-        if not (number and 0 < lr_multiplier < float("inf")):
-            raise ConfigError(
-                f"lr_multiplier={lr_multiplier!r}.\n"
-                "Expected a positive number, by which the learning rate of the transitions "
-                "is multiplied; 1 changes nothing."
-            )
+        meaning = ", by which the rate of the transitions is multiplied; 1 changes nothing"
+        check_number("lr_multiplier", lr_multiplier, above=0, hint=meaning)
         self.supports_masking = True
         self.lr_multiplier = lr_multiplier
 

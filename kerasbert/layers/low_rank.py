@@ -6,7 +6,7 @@ Shapes: B batch, L length, I and O inputs and outputs of the dense layer, R rank
 import keras
 from keras import ops
 
-from kerasbert.errors import ConfigError, check_integer
+from kerasbert.errors import check_integer, check_number
 
 
 @keras.saving.register_keras_serializable(package="kerasbert")
@@ -86,9 +86,5 @@ def checked_alpha(alpha):
     Raises:
         ConfigError: names the value.
     """
-    if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not alpha > 0:
-        raise ConfigError(
-            f"alpha={alpha!r}.\nExpected a positive number: the update is multiplied by "
-            "alpha / rank.\nLeave it away to multiply by 1."
-        )
+    check_number("alpha", alpha, above=0, hint="; the update is multiplied by alpha / rank")
     return alpha

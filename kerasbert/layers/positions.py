@@ -3,12 +3,10 @@
 Shapes: B batch, L length, E embedding size, n rows of a table.
 """
 
-from numbers import Real
-
 import keras
 from keras import ops
 
-from kerasbert.errors import ConfigError, check_integer
+from kerasbert.errors import ConfigError, check_integer, check_number
 from kerasbert.layers.tables import MergingLayer, TableLayer
 
 # What hierarchical=True stands for.
@@ -211,9 +209,6 @@ def _alpha(hierarchical):
         return None
     if hierarchical is True:
         return _USUAL_ALPHA
-    if not isinstance(hierarchical, Real) or not 0 < hierarchical < 1:
-        raise ConfigError(
-            f"hierarchical={hierarchical!r}.\n"
-            f"Expected a number between 0 and 1, both excluded, or True for {_USUAL_ALPHA}."
-        )
+    hint = f", or True for {_USUAL_ALPHA}"
+    check_number("hierarchical", hierarchical, above=0, below=1, hint=hint)
     return float(hierarchical)

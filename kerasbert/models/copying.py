@@ -6,6 +6,13 @@ from kerasbert.errors import KerasbertError, listing
 from kerasbert.layers import AttentionMask
 
 
+def functional(model):
+    """Returns the model, a Sequential one as a functional one over the same layers."""
+    if isinstance(model, keras.Sequential):
+        return keras.Model(model.inputs[0], model.outputs[0], name=model.name)
+    return model
+
+
 class GraphCopy:
     """One copy of one model, whose layers are new and hold the same numbers.
 
@@ -20,12 +27,9 @@ class GraphCopy:
 
     def make(self, model):
         """Returns the copy of `model`, which may also be a part of the whole; not compiled."""
-        # A new model over the same graph is not compiled, so no loss has to be copied, and
-        # makes a sequential model functional.
-        if isinstance(model, keras.Sequential):
-            bare = keras.Model(model.inputs[0], model.outputs[0], name=model.name)
-        else:
-            bare = keras.Model(model.input, model.output, name=model.name)
+        model = functional(model)
+        # A new model over the same graph is not compiled, so no loss has to be copied.
+        bare = keras.Model(model.input, model.output, name=model.name)
         return keras.models.clone_model(bare, clone_function=self._clone, call_function=self.call)
 
     def copy_weights(self):

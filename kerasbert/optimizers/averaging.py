@@ -2,7 +2,7 @@
 
 from keras import ops
 
-from kerasbert.errors import ConfigError, KerasbertError
+from kerasbert.errors import KerasbertError, check_number
 from kerasbert.optimizers.extended import ExtendedOptimizer
 from kerasbert.optimizers.recipes import extension
 
@@ -30,10 +30,7 @@ class Averaging(ExtendedOptimizer):
     """
 
     def __init__(self, *args, ema_momentum=0.999, **kwargs):
-        if not isinstance(ema_momentum, int | float) or not 0 <= ema_momentum < 1:
-            raise ConfigError(
-                f"ema_momentum={ema_momentum!r}.\nExpected a number from 0 to below 1."
-            )
+        check_number("ema_momentum", ema_momentum, least=0, below=1)
         super().__init__(*args, **kwargs | {"use_ema": True, "ema_momentum": ema_momentum})
         self._old_weights = None
 

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from kerasbert.errors import ConfigError
+from kerasbert.errors import ConfigError, check_number
 from kerasbert.optimizers.recipes import rebuilt
 from kerasbert.optimizers.replicas import ReplicaAware
 
@@ -217,8 +217,5 @@ def _checked_multipliers(multipliers):
         )
     for pattern, multiplier in multipliers.items():
         _check_pattern("multipliers", pattern)
-        if isinstance(multiplier, bool) or not isinstance(multiplier, int | float):
-            raise ConfigError(
-                f"multipliers: {multiplier!r} for {pattern!r}.\nExpected a number, such as 0.1."
-            )
+        check_number(f"multipliers[{pattern!r}]", multiplier)
     return multipliers

@@ -2,7 +2,7 @@
 
 import re
 
-from kerasbert.errors import ConfigError
+from kerasbert.errors import check_number
 from kerasbert.models.view import find_encoder
 
 
@@ -35,8 +35,7 @@ def layerwise_multipliers(model, decay=0.8, *, by_uses=False):
     Source: Clark et al. 2020 (arXiv:2003.10555), google-research/electra
     model/optimization.py, `_get_layer_lrs`.
     """
-    if isinstance(decay, bool) or not isinstance(decay, int | float) or not 0 < decay <= 1:
-        raise ConfigError(f"decay={decay!r}.\nExpected a number above 0, at most 1.")
+    check_number("decay", decay, above=0, most=1)
     view = find_encoder(model)
     multipliers, deepest = {}, 0
     for stack in view.config.stacks:

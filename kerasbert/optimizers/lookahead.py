@@ -2,7 +2,7 @@
 
 from keras import ops
 
-from kerasbert.errors import ConfigError, check_integer
+from kerasbert.errors import check_integer, check_number
 from kerasbert.optimizers.extended import ExtendedOptimizer
 from kerasbert.optimizers.recipes import extension
 
@@ -30,8 +30,7 @@ class Lookahead(ExtendedOptimizer):
     def __init__(self, *args, steps_per_slow_update=5, slow_step_size=0.5, **kwargs):
         super().__init__(*args, **kwargs)
         check_integer("steps_per_slow_update", steps_per_slow_update, minimum=1)
-        if not isinstance(slow_step_size, int | float) or not 0 <= slow_step_size <= 1:
-            raise ConfigError(f"slow_step_size={slow_step_size!r}.\nExpected a number from 0 to 1.")
+        check_number("slow_step_size", slow_step_size, least=0, most=1)
         self.steps_per_slow_update = steps_per_slow_update
         self.slow_step_size = slow_step_size
 

@@ -6,8 +6,9 @@ Shapes: B batch, L length, E width of the token table.
 import keras
 from keras import ops
 
+from kerasbert.errors import check_number
 from kerasbert.training.gradients import gradient
-from kerasbert.training.regularized import RegularizedModel, check_number
+from kerasbert.training.regularized import RegularizedModel
 from kerasbert.training.shifts import of_length, squares
 
 # A power of two, so exact: it keeps small gradients from vanishing in float16.
@@ -52,8 +53,8 @@ class FGM(RegularizedModel):
     """
 
     def __init__(self, model, epsilon=0.5, share=0.5):
-        check_number("epsilon", epsilon)
-        check_number("share", share, most=1.0)
+        check_number("epsilon", epsilon, least=0)
+        check_number("share", share, least=0, most=1)
         super().__init__(model)
         self.epsilon = float(epsilon)
         self.share = float(share)
@@ -101,7 +102,7 @@ class GradientPenalty(RegularizedModel):
     """
 
     def __init__(self, model, epsilon=1.0):
-        check_number("epsilon", epsilon)
+        check_number("epsilon", epsilon, least=0)
         super().__init__(model)
         self.epsilon = float(epsilon)
 

@@ -6,9 +6,8 @@ from contextlib import suppress
 import keras
 import numpy as np
 
-from kerasbert.errors import ConfigError, KerasbertError, check_integer
+from kerasbert.errors import ConfigError, KerasbertError, check_integer, check_number
 from kerasbert.training.recipes import recipe_for
-from kerasbert.training.regularized import check_number
 
 
 class CollapseWarning(keras.callbacks.Callback):
@@ -22,6 +21,8 @@ class CollapseWarning(keras.callbacks.Callback):
         x: inputs of a sample, as for `predict`, of some hundred texts.
         y: their labels: class numbers (N,) or (N, 1), or one-hot (N, C).
         stop: whether to end the training then.
+        patience: how many collapsed epochs in a row are let pass; 1 or 2 for a model that starts
+            from random weights, which learns little in its first epoch.
         share: from which share of one class on predictions count as collapsed.
         batch_size: for the prediction.
 
@@ -40,9 +41,10 @@ class CollapseWarning(keras.callbacks.Callback):
     ALBERT fell back to the majority class with BERT's rates.
     """
 
-    def __init__(self, x, y, *, stop=False, share=0.99, batch_size=32):
+    def __init__(self, x, y, *, stop=False, patience=0, share=0.99, batch_size=32):
         super().__init__()
         check_integer("batch_size", batch_size, minimum=1)
+        check_integer("patience", patience, minimum=0)
         check_number("share", share, least=0.5, most=1.0)
         self.x = x
         self.labels = _classes(y)
@@ -54,16 +56,23 @@ class CollapseWarning(keras.callbacks.Callback):
                 "is right would look like one that has collapsed.\nPass a sample of all classes."
             )
         self.stop = stop
+        self.patience = patience
         self.share = share
         self.batch_size = batch_size
         self.collapsed = False
+        self._in_a_row = 0
+
+    def on_train_begin(self, logs=None):
+        """Forgets the epochs of an earlier training."""
+        self._in_a_row = 0
 
     def on_epoch_end(self, epoch, logs=None):
         """Predicts the sample, and warns if the predictions have collapsed."""
         scores = self.model.predict(self.x, batch_size=self.batch_size, verbose=0)
         what = self._what_collapsed(np.asarray(scores, "float64"))
         self.collapsed = what is not None
-        if not self.collapsed:
+        self._in_a_row = self._in_a_row + 1 if self.collapsed else 0
+        if self._in_a_row <= self.patience:
             return
         if self.stop:
             self.model.stop_training = True

@@ -6,9 +6,9 @@ Shapes: B batch, L length, E width of the token table, C classes.
 import keras
 from keras import ops
 
-from kerasbert.errors import ConfigError
+from kerasbert.errors import ConfigError, check_number
 from kerasbert.training.gradients import gradient
-from kerasbert.training.regularized import RegularizedModel, check_number
+from kerasbert.training.regularized import RegularizedModel
 from kerasbert.training.shifts import of_length
 
 
@@ -78,7 +78,7 @@ class VirtualAdversarial(RegularizedModel):
 
     def __init__(self, model, epsilon=1.0, alpha=1.0, xi=0.1, from_logits=False):
         for name, value in {"epsilon": epsilon, "alpha": alpha, "xi": xi}.items():
-            check_number(name, value)
+            check_number(name, value, least=0)
         super().__init__(model)
         self.epsilon = float(epsilon)
         self.alpha = float(alpha)
@@ -135,7 +135,7 @@ class RDrop(RegularizedModel):
     """
 
     def __init__(self, model, alpha=4.0, from_logits=False):
-        check_number("alpha", alpha)
+        check_number("alpha", alpha, least=0)
         super().__init__(model)
         self.alpha = float(alpha)
         self.from_logits = bool(from_logits)

@@ -7,6 +7,7 @@ import keras
 from keras import ops
 
 from kerasbert.errors import ConfigError
+from kerasbert.models.copying import functional
 from kerasbert.training.gradients import needs_every_value, random_numbers_apart, random_state
 from kerasbert.training.shifts import ShiftedGraph
 
@@ -28,8 +29,7 @@ class RegularizedModel(keras.Model):
                 f"model={model!r}.\nExpected a functional Keras model.\n"
                 "Pass one from build_transformer_model, with your layers on its output."
             )
-        if isinstance(model, keras.Sequential):
-            model = keras.Model(model.inputs[0], model.outputs[0], name=model.name)
+        model = functional(model)
         graph = ShiftedGraph(model)
         super().__init__(model.input, model.output, name=model.name)
         # Keras would count its layers a second time.
@@ -126,15 +126,3 @@ class Step:
     def zeros(self):
         """Returns shifts of nothing, and 1 or 0 for real tokens or padding."""
         return self._model._shifted.zeros(self._x)
-
-
-def check_number(name, value, least=0.0, most=float("inf")):
-    """Refuses a value that is no number of a range.
-
-    Raises:
-        ConfigError: names the value and the range.
-    """
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not least <= value <= most or value == float("inf"):
-        bound = f"from {least:g} to {most:g}" if most < float("inf") else f"of at least {least:g}"
-        raise ConfigError(f"{name}={value!r}.\nExpected a number {bound}.")

@@ -254,7 +254,7 @@ def test_wrong_arguments():
         with refused(ConfigError, f"rank={rank!r}"):
             add_lora(model, rank=rank)
     for alpha in (0, -1, "2", float("nan")):
-        with refused(ConfigError, f"alpha={alpha!r}", "positive"):
+        with refused(ConfigError, f"alpha={alpha!r}", "above 0"):
             add_lora(model, alpha=alpha)
     with refused(ConfigError, "'query'", "i_dense, o_dense"):
         add_lora(build("gau_alpha"))

@@ -5,7 +5,7 @@ import functools
 import keras
 import pytest
 
-from kerasbert.generation import compilation
+from kerasbert import compilation
 
 
 @pytest.fixture
@@ -14,11 +14,15 @@ def quick_to_compile(monkeypatch):
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
-        make = functools.partial(tf.function, autograph=False)
-        monkeypatch.setattr(compilation, "compiled", lambda function, variables: make(function))
+        monkeypatch.setattr(compilation, "jit", functools.partial(tf.function, autograph=False))
 
 
 @pytest.fixture
 def do_not_compile(monkeypatch):
     """Runs every step as it is, which is quickest for a few steps."""
     monkeypatch.setattr(compilation, "compiled", lambda function, variables: function)
+    monkeypatch.setattr(
+        compilation,
+        "compiled_writer",
+        lambda function, variables: compilation.writes_afterwards(function),
+    )

@@ -17,8 +17,9 @@ from writers import (
 )
 
 from harness import default_and_slow, refused
+from kerasbert import compilation
 from kerasbert.errors import ConfigError
-from kerasbert.generation import compilation, generate
+from kerasbert.generation import generate
 from kerasbert.generation.cached import CachedDecoding
 from kerasbert.generation.stepwise import StepwiseModel
 

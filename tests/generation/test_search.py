@@ -75,13 +75,14 @@ def test_steps_are_those_of_the_search():
     sums = np.zeros((4, 3))
     iterator = steps(Written(random_logits(9), 4), nothing_before(4), SearchSettings(8, **options))
     for step in iterator:
-        assert step.tokens.shape == step.scores.shape == (len(step.rows), 3)
+        added = step.log_probabilities()
+        assert step.tokens.shape == added.shape == (len(step.rows), 3)
         for i, j in itertools.product(range(len(step.rows)), range(3)):
             if step.tokens[i, j] == NOTHING:
-                assert step.scores[i, j] == 0 and found[step.rows[i]][j][-1] in ENDS
+                assert added[i, j] == 0 and found[step.rows[i]][j][-1] in ENDS
             else:
                 found[step.rows[i]][j].append(int(step.tokens[i, j]))
-        sums[step.rows] += step.scores
+        sums[step.rows] += added
     assert found == texts
     np.testing.assert_allclose(sums, scores)
 

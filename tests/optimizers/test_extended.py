@@ -106,7 +106,7 @@ def test_comes_back_from_its_configuration(make):
         ({"exclude_from_weight_decay": ["("]}, "no regular expression"),
         ({"exclude_from_weight_decay": [3]}, "no regular expression"),
         ({"multipliers": ["a"]}, "Expected a dict"),
-        ({"multipliers": {"a": "0.1"}}, "Expected a number"),
+        ({"multipliers": {"a": "0.1"}}, "Expected a finite number"),
         ({"multipliers": {"[": 1.0}}, "no regular expression"),
     ],
 )

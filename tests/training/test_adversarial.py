@@ -250,7 +250,7 @@ def test_refusals():
         FGM(hidden)
     with refused(ConfigError, "epsilon=-1", "at least 0"):
         GradientPenalty(inner, epsilon=-1)
-    with refused(ConfigError, "share=2", "from 0 to 1"):
+    with refused(ConfigError, "share=2", "of at least 0 and at most 1"):
         FGM(inner, share=2)
     with refused(ConfigError, "no dropout", "hidden_dropout_prob"):
         RDrop(inner)

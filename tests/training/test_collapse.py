@@ -86,6 +86,24 @@ def test_what_counts_as_collapse():
     assert watched([[0.9, 0.1]] * 3 + [[0.1, 0.9]], labels, share=0.75)
 
 
+def test_patience_lets_a_slow_start_pass():
+    one_class, right = [[0.9, 0.1]] * 4, [[0.9, 0.1], [0.1, 0.9]] * 2
+    watch = CollapseWarning(np.zeros((4, 2)), [0, 1, 0, 1], patience=1, stop=True)
+    model = Fixed(None)
+    model.compile("sgd", "mse")
+    watch.set_model(model)
+    watch.on_train_begin()
+    warned = []
+    for epoch, scores in enumerate([one_class, right, one_class, one_class]):
+        model.scores = np.array(scores)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            watch.on_epoch_end(epoch)
+        warned.append(len(caught))
+    assert warned == [0, 0, 0, 1]
+    assert model.stop_training
+
+
 def test_refusals():
     with refused(ConfigError, "3 of 3 labels", "at least two classes"):
         CollapseWarning(np.zeros((3, 2)), [1, 1, 1])

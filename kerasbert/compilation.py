@@ -47,24 +47,77 @@ def compiled(function, variables):
     return _without_gradients(function)
 
 
-def _compiled_by_tensorflow(function):
-    import tensorflow as tf
+def compiled_writer(function, variables):
+    """Returns `function`, compiled, which writes what it computes into arrays.
 
-    made = {}
+    Args:
+        function: takes a nest of arrays that `writable` returned, and other nests; returns a
+            nest, and a nest of tensors to be written, see `write`.
+        variables: see `compiled`.
 
-    def call(*args):
-        # One function for all shapes would be warned of as "retracing".
-        shapes = _shapes(args)
-        with _MAKING:
-            if shapes not in made:
-                made[shapes] = tf.function(function, jit_compile=True, autograph=False)
-        return made[shapes](*args)
+    Returns:
+        A function of the arrays, the column to write to, and the other nests. It returns the
+        first nest and the arrays; those that were given are not to be used any more.
+    """
+    if _BACKEND == "tensorflow":
+        return _compiled_by_tensorflow(function, writes=True)
+    return writes_afterwards(compiled(function, variables))
+
+
+def writes_afterwards(function):
+    """The form of `compiled_writer` in which computing and writing are two calls."""
+
+    def call(arrays, column, *args):
+        result, new = function(arrays, *args)
+        return result, write(arrays, new, column)
 
     return call
 
 
-def _shapes(nest):
-    return tuple(tuple(tensor.shape) for tensor in keras.tree.flatten(nest))
+def _compiled_by_tensorflow(function, writes=False):
+    import tensorflow as tf
+
+    made = {}
+
+    # TensorFlow's own way to find what was traced for some arguments takes milliseconds, as
+    # long as a step of a small model.
+    def call(*args):
+        flat = [x if tf.is_tensor(x) else tf.constant(x) for x in keras.tree.flatten(args)]
+        key = tuple((tuple(tensor.shape), tensor.dtype) for tensor in flat)
+        if key not in made:
+            with _MAKING:
+                if key not in made:
+                    made[key] = _traced(function, writes, args, flat)
+        result = made[key](*flat)
+        return (result, args[0]) if writes else result
+
+    return call
+
+
+def _traced(function, writes, structure, flat):
+    """Returns the TensorFlow function for tensors like `flat`, the leaves of `structure`."""
+    import tensorflow as tf
+
+    compiled = jit(function)
+
+    def call(*flat):
+        args = keras.tree.pack_sequence_as(structure, flat)
+        if not writes:
+            return compiled(*args)
+        arrays, column, *others = args
+        result, new = compiled(arrays, *others)
+        # Not a part of what XLA compiles: it would return, so copy, the whole memory.
+        _assign_slices(arrays, new, column)
+        return result
+
+    return tf.function(call, autograph=False).get_concrete_function(*flat)
+
+
+def jit(function):
+    """Returns a TensorFlow function that XLA compiles."""
+    import tensorflow as tf
+
+    return tf.function(function, jit_compile=True, autograph=False)
 
 
 def _compiled_by_jax(function, variables):
@@ -126,7 +179,8 @@ def write(arrays, new, column):
     Returns:
         The nest of the arrays; those that were given are not to be used any more.
     """
-    return _writer(_shapes((arrays, new)))(arrays, new, np.array(column, "int32"))
+    shapes = tuple(tuple(tensor.shape) for tensor in keras.tree.flatten((arrays, new)))
+    return _writer(shapes)(arrays, new, np.array(column, "int32"))
 
 
 @functools.lru_cache
@@ -135,7 +189,6 @@ def _writer(shapes):
     if _BACKEND == "tensorflow":
         import tensorflow as tf
 
-        # Not a part of the compiled step: XLA would return, so copy, the whole memory.
         assign = tf.function(_assign_slices, autograph=False)
         return lambda arrays, *args: assign(arrays, *args) or arrays
     if _BACKEND == "jax":
