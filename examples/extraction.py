@@ -21,6 +21,7 @@ ARGUMENTS = {
         "valid": (SAMPLE, "the same, to score; of a file that is both every sixth text"),
     },
     "maxlen": 128,
+    "batch_size": 16,
 }
 
 # The curve of a training shows the score of so many texts.

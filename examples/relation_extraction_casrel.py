@@ -29,7 +29,7 @@ from kerasbert.layers import LayerNormalization
 NAME = "relation_extraction_casrel"
 SETTINGS = {
     "description": __doc__.split("\n")[0],
-    "epochs": (12, 40),
+    "epochs": (12, 80),
     "quick_epochs": 3,
     "rates": (3e-5, 1e-3),
     **ARGUMENTS,

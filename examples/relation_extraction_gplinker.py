@@ -32,7 +32,7 @@ from kerasbert.losses import sparse_multilabel_categorical_crossentropy
 NAME = "relation_extraction_gplinker"
 SETTINGS = {
     "description": __doc__.split("\n")[0],
-    "epochs": (12, 40),
+    "epochs": (12, 80),
     "quick_epochs": 3,
     "rates": (3e-5, 1e-3),
     "options": [("--places", {"type": int, "default": 24, "help": "tokens that are linked"})],

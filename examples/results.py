@@ -52,7 +52,22 @@ class Task:
         return [str(word) for word in (*words, "--seed", seed, "--output", output)]
 
 
-TASKS = {}
+TASKS = {
+    "casrel": Task(
+        "relation_extraction_casrel",
+        "DuIE-4000",
+        {"train": "DuIE-4000/duie_train_4000.json", "valid": "DuIE-4000/duie_dev.json"},
+        "F1",
+        at_least=0.2,
+    ),
+    "gplinker": Task(
+        "relation_extraction_gplinker",
+        "DuIE-4000",
+        {"train": "DuIE-4000/duie_train_4000.json", "valid": "DuIE-4000/duie_dev.json"},
+        "F1",
+        at_least=0.2,
+    ),
+}
 
 
 def run(name, folder, seed):
