@@ -112,11 +112,11 @@ def find_triples(extractor, batches, predicates):
 def prepare(args, texts):
     """Returns an encoder and its tokenizer: the user's, or small ones with random weights."""
     large = args.train != SAMPLE
-    size = 32 if args.quick else 128 if large else 64
+    size = 32 if args.quick else 96 if large else 64
     sizes = {
         "model_type": "roformer",
         "hidden_size": size,
-        "intermediate_size": 4 * size,
+        "intermediate_size": 2 * size,
         "num_hidden_layers": 1 if args.quick else 2,
         "initializer_range": size**-0.5,
         "max_position_embeddings": max(args.maxlen, 64),
@@ -147,7 +147,7 @@ def train_and_score(name, make, args):
     sentences = [one for one in sentences if one.links]
     if not sentences:
         raise UsageError(f"no triple of --train stands within {args.maxlen} tokens of its text")
-    print(f"{len(sentences):,} texts to train on, {len(valid):,} to score, {predicates}")
+    print(f"{len(sentences):,} texts to train on, {len(valid):,} to score, {len(predicates)} predicates")
     print(f"triples that are cut off or no whole tokens: {missed[0]:,} and {missed[1]:,}")
 
     extractor = make(encoder, len(predicates), max(len(one.links) for one in sentences), args)
