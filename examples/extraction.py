@@ -147,7 +147,7 @@ def train_and_score(name, make, args):
     sentences = [one for one in sentences if one.links]
     if not sentences:
         raise UsageError(f"no triple of --train stands within {args.maxlen} tokens of its text")
-    print(f"{len(sentences):,} texts to train on, {len(valid):,} to score, {len(predicates)} predicates")
+    print(f"{len(sentences):,} texts to train on, {len(valid):,} to score")
     print(f"triples that are cut off or no whole tokens: {missed[0]:,} and {missed[1]:,}")
 
     extractor = make(encoder, len(predicates), max(len(one.links) for one in sentences), args)
