@@ -75,7 +75,7 @@ TASKS = {
         score="average precision",
         at_least=0.35,
     ),
-    "adversarial training": Task(
+    "adversarial": Task(
         script="adversarial_training",
         data="2,000 of the same reviews, FGM",
         files={"train": SENTIMENT.format("train"), "valid": SENTIMENT.format("test")},
