@@ -11,6 +11,17 @@ from kerasbert import build_transformer_model
 from kerasbert.data import BucketedDataset
 from kerasbert.training import recipe_for
 
+# Of models with random weights; hidden_size is small, as is the time to learn.
+SIZES = {
+    "model_type": "roformer",
+    "hidden_size": 64,
+    "intermediate_size": 256,
+    "initializer_range": 0.12,  # about 1 / sqrt(hidden_size): 0.02 is for greater models
+    "hidden_dropout_prob": 0.1,
+    "attention_probs_dropout_prob": 0.1,
+}
+TINY = {**SIZES, "hidden_size": 32, "intermediate_size": 64, "initializer_range": 0.18}
+
 
 class Labelled:
     """Texts with the numbers of their labels.
@@ -30,7 +41,7 @@ class Labelled:
 
     def batches(self, model, tokenizer, args, **options):
         """Returns the texts as batches of few lengths, for `fit`."""
-        options = {"batch_size": args.batch_size, "num_buckets": 4, **options}
+        options = {"batch_size": args.batch_size, "num_buckets": 3, **options}
         return BucketedDataset(
             model, tokenizer, self.texts, self.numbers, maxlen=args.maxlen, **options
         )

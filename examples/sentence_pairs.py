@@ -20,6 +20,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import keras
 import numpy as np
 from classifiers import (
+    SIZES,
+    TINY,
     Labelled,
     add_head,
     compile_classifier,
@@ -37,17 +39,6 @@ from sklearn.metrics import accuracy_score, average_precision_score, f1_score
 from kerasbert.layers import GlobalAveragePooling1D
 from kerasbert.models.view import find_encoder
 from kerasbert.prediction import predict_texts
-
-SIZES = {
-    "model_type": "roformer",
-    "hidden_size": 96,
-    "num_attention_heads": 4,
-    "intermediate_size": 384,
-    "initializer_range": 0.1,  # about 1 / sqrt(hidden_size): 0.02 is for greater models
-    "hidden_dropout_prob": 0.1,
-    "attention_probs_dropout_prob": 0.1,
-}
-TINY = {**SIZES, "hidden_size": 32, "intermediate_size": 64, "initializer_range": 0.15}
 
 
 def read_pairs(path):
