@@ -71,7 +71,9 @@ def train_by(method, session, config, tokenizer, train, valid):
         label=method,
         validation_data=valid.batches(model, tokenizer, args, shuffle=False),
     )
-    found = predict_texts(model, tokenizer, valid.texts, maxlen=args.maxlen, verbose=0).argmax(-1)
+    found = predict_texts(
+        model, tokenizer, valid.texts, maxlen=args.maxlen, verbose=0, jit_compile=False
+    ).argmax(-1)
     return model, accuracy_score(valid.numbers, found), time.process_time() - started
 
 

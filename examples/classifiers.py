@@ -97,7 +97,7 @@ def compile_classifier(model, args, examples):
         chosen = recipe.optimizer(model, steps)
     else:
         chosen = optimizer(args, steps)
-    # XLA compiles each shape for some seconds, which a long training gains back.
-    xla = True if steps > 500 else "auto"
+    # XLA compiles each shape for some seconds, which a small model does not gain back on a CPU.
+    xla = True if args.config and steps > 100 else "auto"
     loss = "sparse_categorical_crossentropy"
     model.compile(chosen, loss, metrics=["accuracy"], jit_compile=xla)

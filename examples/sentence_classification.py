@@ -98,7 +98,9 @@ def run(args):
         callbacks=watch_for_collapse(valid, model, tokenizer, args),
     )
 
-    found = predict_texts(model, tokenizer, scored.texts, maxlen=args.maxlen, verbose=0).argmax(-1)
+    found = predict_texts(
+        model, tokenizer, scored.texts, maxlen=args.maxlen, verbose=0, jit_compile=False
+    ).argmax(-1)
     right = scored.numbers
     numbers = np.arange(len(labels))
     names = {"labels": numbers, "target_names": labels, "zero_division": 0}

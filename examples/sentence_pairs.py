@@ -36,6 +36,7 @@ from runs import Run, starting_point
 from shared import UsageError, main, sample
 from sklearn.metrics import accuracy_score, average_precision_score, f1_score
 
+from kerasbert import hidden_state
 from kerasbert.layers import GlobalAveragePooling1D
 from kerasbert.models.view import find_encoder
 from kerasbert.prediction import predict_texts
@@ -56,15 +57,18 @@ def both_ways(rows):
 
 
 def comparison(encoder):
-    """Returns features (B, 4 H) that compare the two texts of a pair."""
+    """Returns features (B, 8 H) that compare the two texts of a pair.
+
+    Both the vectors that go into the encoder are compared, which show what words the texts have in
+    common, and those that come out of it.
+    """
     tokens, segments = encoder.inputs
     real = ops.not_equal(tokens, find_encoder(encoder).config.pad_token_id)
-    means = []
-    for number in (0, 1):
-        mask = ops.logical_and(real, ops.equal(segments, number))
-        means.append(GlobalAveragePooling1D()(encoder.output, mask=mask))
-    first, second = means
-    compared = [first, second, ops.abs(first - second), first * second]
+    masks = [ops.logical_and(real, ops.equal(segments, number)) for number in (0, 1)]
+    compared = []
+    for vectors in (hidden_state(encoder, 0), hidden_state(encoder, -1)):
+        first, second = (GlobalAveragePooling1D()(vectors, mask=mask) for mask in masks)
+        compared += [first, second, ops.abs(first - second), first * second]
     return keras.layers.Concatenate()(compared)
 
 
@@ -106,7 +110,9 @@ def run(args):
         validation_data=valid.batches(model, tokenizer, args, shuffle=False),
     )
 
-    chances = predict_texts(model, tokenizer, valid.texts, maxlen=args.maxlen, verbose=0)[:, 1]
+    chances = predict_texts(
+        model, tokenizer, valid.texts, maxlen=args.maxlen, verbose=0, jit_compile=False
+    )[:, 1]
     references = {
         "F1, always 1": f1_score(valid.numbers, np.ones_like(valid.numbers)),
         "accuracy, commonest label": guessing(train.numbers, valid.numbers),
