@@ -74,7 +74,7 @@ def comparison(encoder):
 
 def overlap(pair):
     """Returns the share of the pairs of neighbouring characters that both texts have."""
-    first, second = ({text[i : i + 2] for i in range(len(text))} for text in pair)
+    first, second = ({text[i : i + 2] for i in range(max(len(text) - 1, 1))} for text in pair)
     return len(first & second) / len(first | second)
 
 

@@ -42,7 +42,8 @@ def test_features_compare_the_means_of_both_texts(example):
 
     from kerasbert import build_transformer_model, hidden_state
 
-    config = {**example.TINY, "vocab_size": 20, "num_hidden_layers": 1, "hidden_act": "gelu"}
+    config = {**example.TINY, "vocab_size": 20, "num_hidden_layers": 1}
+    config |= {"num_attention_heads": 4, "hidden_act": "gelu"}
     encoder = build_transformer_model(config, verbose=0)
     tokens = np.array([[2, 7, 8, 3, 9, 3, 0, 0], [2, 7, 3, 8, 9, 7, 6, 3]])
     segments = np.array([[0, 0, 0, 0, 1, 1, 0, 0], [0, 0, 0, 1, 1, 1, 1, 1]])
@@ -60,7 +61,12 @@ def test_features_compare_the_means_of_both_texts(example):
 
 @pytest.mark.parametrize(
     ("pair", "expected"),
-    [(("好书", "好书"), 1.0), (("好书", "坏的"), 0.0), (("一二三", "二三四"), 2 / 4)],
+    [
+        (("好书", "好书"), 1.0),
+        (("好书", "坏的"), 0.0),
+        (("一二三", "二三四"), 1 / 3),
+        (("好", "好"), 1.0),
+    ],
 )
 def test_overlap(example, pair, expected):
     assert example.overlap(pair) == pytest.approx(expected)
