@@ -67,6 +67,7 @@ TASKS = {
         files={"train": "SST-2/train.tsv", "valid": "SST-2/dev.tsv", "test": "SST-2/test.tsv"},
         score="accuracy",
         at_least=0.75,
+        options=("--epochs", "2", "--batch-size", "64"),
     ),
     "AFQMC": Task(
         script="sentence_pairs",
@@ -74,6 +75,7 @@ TASKS = {
         files={"train": "bertorch-AFQMC/train.txt", "valid": "bertorch-AFQMC/dev.txt"},
         score="average precision",
         at_least=0.35,
+        options=("--epochs", "2", "--batch-size", "64", "--learning-rate", "2e-3"),
     ),
     "adversarial": Task(
         script="adversarial_training",
