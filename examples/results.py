@@ -52,6 +52,8 @@ class Task:
         return [str(word) for word in (*words, "--seed", seed, "--output", output)]
 
 
+SENTIMENT = "sentiment/sentiment/sentiment.{}.data"
+
 TASKS = {
     "ResumeNER": Task(
         script="sequence_labeling_ner_crf",
@@ -95,9 +97,6 @@ TASKS = {
         "F1",
         at_least=0.0,
     ),
-SENTIMENT = "sentiment/sentiment/sentiment.{}.data"
-# What `at_least` says of these four is a goal: they have not been run to their end yet.
-TASKS = {
     "sentiment": Task(
         script="sentence_classification",
         data="Chinese reviews, 2 labels; test texts that do not stand in the training data",
