@@ -52,7 +52,37 @@ class Task:
         return [str(word) for word in (*words, "--seed", seed, "--output", output)]
 
 
-TASKS = {}
+SENTIMENT = "sentiment/sentiment/sentiment.{}.data"
+TASKS = {
+    "sentiment": Task(
+        script="sentence_classification",
+        data="Chinese reviews, 2 labels; test texts that do not stand in the training data",
+        files={name: SENTIMENT.format(name) for name in ("train", "valid", "test")},
+        score="accuracy",
+        at_least=0.80,
+    ),
+    "SST-2": Task(
+        script="sentence_classification",
+        data="SST-2, phrases of English film reviews, 2 labels",
+        files={"train": "SST-2/train.tsv", "valid": "SST-2/dev.tsv", "test": "SST-2/test.tsv"},
+        score="accuracy",
+        at_least=0.75,
+    ),
+    "AFQMC": Task(
+        script="sentence_pairs",
+        data="AFQMC, pairs of questions to a bank, 31 % mean the same",
+        files={"train": "bertorch-AFQMC/train.txt", "valid": "bertorch-AFQMC/dev.txt"},
+        score="average precision",
+        at_least=0.35,
+    ),
+    "adversarial": Task(
+        script="adversarial_training",
+        data="2,000 of the same reviews, FGM",
+        files={"train": SENTIMENT.format("train"), "valid": SENTIMENT.format("test")},
+        score="accuracy, fgm",
+        at_least=0.70,
+    ),
+}
 
 
 def run(name, folder, seed):

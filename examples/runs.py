@@ -7,6 +7,7 @@ from collections import Counter
 
 import keras
 from matplotlib.figure import Figure
+from wordpieces import is_latin, word_pieces
 
 from kerasbert.optimizers import AdamW, WarmupDecay
 from kerasbert.tokenizers import SpTokenizer, Tokenizer
@@ -15,12 +16,22 @@ SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 
 def small_model(texts, at_least=1, **sizes):
-    """Returns a config with these sizes and a tokenizer of characters that occur so often."""
-    counts = Counter(char for text in texts for char in str(text).lower() if not char.isspace())
-    characters = sorted(char for char, count in counts.items() if count >= at_least)
-    # A number or a Latin word has as many pieces as characters.
-    pieces = [f"##{char}" for char in characters if char.isascii() and char.isalnum()]
-    tokens = SPECIAL + characters + pieces
+    """Returns a config with these sizes and a tokenizer of what the texts consist of.
+
+    Args:
+        texts: strings, or what can be written as one.
+        at_least: how often a character has to occur to be in the vocabulary.
+        **sizes: for the config.
+    """
+    texts = list(map(str, texts))
+    if is_latin(texts):
+        tokens = word_pieces(texts, SPECIAL, size=8000)
+    else:
+        counts = Counter(char for text in texts for char in text.lower() if not char.isspace())
+        characters = sorted(char for char, count in counts.items() if count >= at_least)
+        # A number or a Latin word has as many pieces as characters.
+        pieces = [f"##{char}" for char in characters if char.isascii() and char.isalnum()]
+        tokens = SPECIAL + characters + pieces
     tokenizer = Tokenizer({token: n for n, token in enumerate(tokens)}, do_lower_case=True)
     return _config(tokenizer, sizes), tokenizer
 
@@ -95,13 +106,14 @@ class Run:
         self.histories[label] = model.fit(data, **options).history
         return self.histories[label]
 
-    def finish(self, model, scores, guess=None, **facts):
+    def finish(self, model, scores, guess=None, curve=None, **facts):
         """Prints the scores; writes them and the plot into the folder for output.
 
         Args:
             model: the model that was trained.
             scores: `{name: share}`, that which counts first.
             guess: what guessing would give of the first score, if that says something.
+            curve: which score of the histories is drawn, if it has not the name of the first.
             **facts: further figures for the file, such as the number of texts.
         """
         print()
@@ -122,7 +134,7 @@ class Run:
         }
         path = self.args.output / f"{self.name}.json"
         path.write_text(json.dumps(figures, indent=1, ensure_ascii=False) + "\n", "utf-8")
-        self._plot(next(iter(scores)), guess)
+        self._plot(curve or next(iter(scores)), guess)
         print(
             f"\n{model.count_params():,} parameters, {figures['processor_seconds']} s of processor"
         )

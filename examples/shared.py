@@ -31,12 +31,14 @@ def parse_arguments(
         maxlen: default length of a text in tokens.
         epochs: default numbers of epochs for the user's files and for the sample.
         quick_epochs: that of --quick.
-        rates: default learning rates of a checkpoint and of random weights.
+        rates: default learning rates of a checkpoint, None for that of a recipe, and of random
+            weights.
         batch_size: default number of texts in a batch.
         options: further options, as pairs of a name and what `add_argument` takes.
     """
     parser = argparse.ArgumentParser(description=description)
     add = parser.add_argument
+    rate = "by family and size" if rates[0] is None else rates[0]
     add("--config", type=Path, help="config file of a checkpoint")
     add("--checkpoint", type=Path, help="the checkpoint: a prefix, a file or a folder")
     add("--vocab", type=Path, help="its vocab.txt, or its SentencePiece .model")
@@ -45,7 +47,7 @@ def parse_arguments(
     add("--maxlen", type=int, default=maxlen, help="tokens per text, default %(default)s")
     add("--epochs", type=int, help="default {}, or {} for the sample".format(*epochs))
     add("--batch-size", type=int, default=batch_size, help="default %(default)s")
-    add("--learning-rate", type=float, help="default {}, or {} for random weights".format(*rates))
+    add("--learning-rate", type=float, help=f"default {rate}, or {rates[1]} for random weights")
     add("--seed", type=int, default=0, help="of weights and batches, default %(default)s")
     add("--output", type=Path, default=HERE / "output", help="folder for what it leaves")
     add("--quick", action="store_true", help=f"a tiny model, epochs: {quick_epochs}")
@@ -77,7 +79,8 @@ def _together(args, names):
 
 
 def _check_numbers(args):
-    positive = (args.epochs, args.batch_size, args.maxlen - 2, args.learning_rate)
+    positive = [args.epochs, args.batch_size, args.maxlen - 2]
+    positive += [] if args.learning_rate is None else [args.learning_rate]
     if not all(0 < number < math.inf for number in positive):
         raise UsageError("expected positive numbers, and --maxlen of at least 3")
     if not 0 <= args.seed < 2**32:

@@ -1,0 +1,92 @@
+"""What the examples of classification have in common: labelled texts, and models for them."""
+
+import math
+
+import keras
+import numpy as np
+from runs import optimizer
+from shared import UsageError
+
+from kerasbert import build_transformer_model
+from kerasbert.data import BucketedDataset
+from kerasbert.training import recipe_for
+
+
+class Labelled:
+    """Texts with the numbers of their labels.
+
+    Args:
+        rows: tuples (text, label), or (text, second text, label).
+        labels: the labels in the order of their numbers.
+
+    Attributes:
+        texts: N strings, or N pairs of them.
+        numbers: int array (N,).
+    """
+
+    def __init__(self, rows, labels):
+        self.texts = [row[0] if len(row) == 2 else row[:-1] for row in rows]
+        self.numbers = np.array([labels.index(row[-1]) for row in rows])
+
+    def batches(self, model, tokenizer, args, **options):
+        """Returns the texts as batches of few lengths, for `fit`."""
+        options = {"batch_size": args.batch_size, "num_buckets": 4, **options}
+        return BucketedDataset(
+            model, tokenizer, self.texts, self.numbers, maxlen=args.maxlen, **options
+        )
+
+
+def label_names(train, *others):
+    """Returns the labels of the rows to train on, sorted; other rows may have no others."""
+    labels = sorted({row[-1] for row in train})
+    if len(labels) < 2:
+        raise UsageError(f"all texts of --train have the label {labels[0]!r}: expected two labels")
+    for row in (row for rows in others for row in rows):
+        if row[-1] not in labels:
+            raise UsageError(f"no text of --train has the label {row[-1]!r} of {row[0][:40]!r}")
+    return labels
+
+
+def stand_in(train, rows):
+    """Returns for each row whether its text, or pair, is one of those to train on: bools (N,)."""
+    known = {row[:-1] for row in train}
+    seen = np.array([row[:-1] in known for row in rows])
+    if seen.all():
+        raise UsageError("no text is left to score: all of them stand in --train too")
+    return seen
+
+
+def guessing(train, scored):
+    """Returns the accuracy of always taking the commonest label of the training data."""
+    return np.mean(scored == np.bincount(train).argmax())
+
+
+def load_encoder(args, config, tokenizer):
+    """Returns the user's encoder, or one with random weights."""
+    encoder = build_transformer_model(config, args.checkpoint)
+    rows = encoder.get_layer("Embedding-Token").input_dim
+    if tokenizer.vocab_size > rows:
+        raise UsageError(f"--vocab has {tokenizer.vocab_size} tokens, the model only {rows}")
+    return encoder
+
+
+def add_head(encoder, features, num_labels, dropout):
+    """Returns a model that makes probabilities (B, num_labels) of features (B, F)."""
+    features = keras.layers.Dropout(dropout)(features)
+    probabilities = keras.layers.Dense(num_labels, activation="softmax", dtype="float32")(features)
+    return keras.Model(encoder.inputs, probabilities)
+
+
+def compile_classifier(model, args, examples):
+    """Compiles a model for a training on so many texts."""
+    steps = args.epochs * math.ceil(examples / args.batch_size)
+    if args.learning_rate is None:
+        recipe = recipe_for(model)
+        print(f"rate {recipe.learning_rate:g}: {recipe.source}", recipe.note, sep="\n")
+        chosen = recipe.optimizer(model, steps)
+    else:
+        chosen = optimizer(args, steps)
+    # XLA compiles each shape for some seconds, which a long training gains back.
+    xla = True if steps > 500 else "auto"
+    loss = "sparse_categorical_crossentropy"
+    model.compile(chosen, loss, metrics=["accuracy"], jit_compile=xla)
