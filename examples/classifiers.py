@@ -30,10 +30,8 @@ class Labelled:
 
     def batches(self, model, tokenizer, args, **options):
         """Returns the texts as batches of few lengths, for `fit`."""
-        options = {"batch_size": args.batch_size, "num_buckets": 4, **options}
-        return BucketedDataset(
-            model, tokenizer, self.texts, self.numbers, maxlen=args.maxlen, **options
-        )
+        defaults = {"batch_size": args.batch_size, "maxlen": args.maxlen, "num_buckets": 4}
+        return BucketedDataset(model, tokenizer, self.texts, self.numbers, **defaults | options)
 
 
 def label_names(train, *others):
@@ -61,9 +59,9 @@ def guessing(train, scored):
     return np.mean(scored == np.bincount(train).argmax())
 
 
-def load_encoder(args, config, tokenizer):
-    """Returns the user's encoder, or one with random weights."""
-    encoder = build_transformer_model(config, args.checkpoint)
+def load_encoder(args, config, tokenizer, **options):
+    """Returns the user's encoder, or one with random weights; options go to its builder."""
+    encoder = build_transformer_model(config, args.checkpoint, **options)
     rows = encoder.get_layer("Embedding-Token").input_dim
     if tokenizer.vocab_size > rows:
         raise UsageError(f"--vocab has {tokenizer.vocab_size} tokens, the model only {rows}")

@@ -20,13 +20,11 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import keras
 import numpy as np
-from classifiers import Labelled, guessing, label_names
+from classifiers import Labelled, guessing, label_names, load_encoder, stand_in
 from files import read_labelled
 from keras import ops
 from runs import Run, optimizer, starting_point
 from shared import UsageError, main, sample
-
-from kerasbert import build_transformer_model
 
 SIZES = {
     "hidden_size": 96,
@@ -42,19 +40,16 @@ def language_model(args, config, tokenizer, num_labels):
     """Returns a model of token ids (B, L) and labels (B, 1), with logits (B, L, V)."""
     label = keras.Input((1,), dtype="int32", name="Label")
     vectors = keras.layers.Embedding(num_labels, 32, name="Label-Vectors")(label)
-    model = build_transformer_model(
+    return load_encoder(
+        args,
         config,
-        args.checkpoint,
+        tokenizer,
         application="lm",
         with_mlm="linear",
         segment_vocab_size=0,
         layer_norm_cond=keras.layers.Flatten(name="Label-Vector")(vectors),
         additional_input_layers=label,
     )
-    rows = model.get_layer("Embedding-Token").input_dim
-    if tokenizer.vocab_size > rows:
-        raise UsageError(f"--vocab has {tokenizer.vocab_size} tokens, the model only {rows}")
-    return model
 
 
 def encode(data, tokenizer, maxlen):
@@ -114,9 +109,11 @@ def run(args):
     """Trains the model, and shows what the label does to it."""
     session = Run("conditional_language_model", args)
     rows, held_out = read_labelled(args.train), read_labelled(args.valid)
-    labels = label_names(rows, held_out)
-    order = np.random.default_rng(0).permutation(len(held_out))
-    held_out = [held_out[i] for i in order[: args.score]]
+    if args.score < 1:
+        raise UsageError(f"--score {args.score}: expected at least one text")
+    labels, new = label_names(rows, held_out), np.flatnonzero(~stand_in(rows, held_out))
+    chosen = np.random.default_rng(0).permutation(new)[: args.score]
+    held_out = [held_out[i] for i in chosen]
     sizes = TINY if args.quick else SIZES
     texts = [text for text, _ in rows]
     config, tokenizer = starting_point(args, texts, 4 if len(rows) > 1000 else 1, **sizes)

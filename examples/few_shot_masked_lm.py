@@ -174,6 +174,8 @@ def run(args):
     train, valid = read_labelled(args.train), read_labelled(args.valid)
     labels = label_names(train, valid)
     words = words_of(args, labels)
+    if args.pretraining < 1:
+        raise UsageError(f"--pretraining {args.pretraining}: expected at least one epoch")
     unlabelled = [text for text, _ in train]
     if args.unlabelled or args.train == SAMPLE:
         unlabelled = read_texts(args.unlabelled or sample("few_shot_unlabelled.txt"))

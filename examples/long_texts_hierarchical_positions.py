@@ -18,12 +18,12 @@ import os
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import keras
-from classifiers import Labelled, add_head, compile_classifier, guessing, label_names
+from classifiers import Labelled, add_head, compile_classifier, guessing, label_names, load_encoder
 from files import read_labelled
 from runs import Run, starting_point
 from shared import UsageError, main, sample
 
-from kerasbert import build_transformer_model
+from kerasbert.data import TextInputs
 from kerasbert.layers import GlobalAveragePooling1D
 
 SIZES = {
@@ -37,30 +37,28 @@ SIZES = {
 }
 
 
-def classifier(args, config, num_labels, hierarchical):
+def classifier(args, config, tokenizer, num_labels, hierarchical):
     """Returns a classifier, and the number of positions that its encoder tells apart."""
     # Both models start with the same weights.
     keras.utils.set_random_seed(args.seed)
-    builder = build_transformer_model(
-        config, args.checkpoint, hierarchical_position=hierarchical, return_keras_model=False
-    )
-    limit = builder.config.position_limit
+    encoder = load_encoder(args, config, tokenizer, hierarchical_position=hierarchical)
+    limit = TextInputs.of(encoder).max_length
     if limit is None:
         raise UsageError("the model has no table of positions: it takes long texts as it is")
-    features = GlobalAveragePooling1D()(builder.output)
-    return add_head(builder.model, features, num_labels, dropout=0.3), limit
+    features = GlobalAveragePooling1D()(encoder.output)
+    return add_head(encoder, features, num_labels, dropout=0.3), limit
 
 
 def run(args):
     """Trains one encoder on cut and on whole texts, and scores both."""
-    session = Run("long_texts", args)
+    session = Run("long_texts_hierarchical_positions", args)
     train, valid = read_labelled(args.train), read_labelled(args.valid)
     labels = label_names(train, valid)
     texts = [text for text, _ in train]
     config, tokenizer = starting_point(args, texts, 2 if len(train) > 1000 else 1, **SIZES)
     train, valid, scores, tokens = Labelled(train, labels), Labelled(valid, labels), {}, {}
     for name, hierarchical in (("whole texts", True), ("cut to the table", None)):
-        model, limit = classifier(args, config, len(labels), hierarchical)
+        model, limit = classifier(args, config, tokenizer, len(labels), hierarchical)
         compile_classifier(model, args, len(train.texts))
         options = {"maxlen": min(args.maxlen, limit)}
         data = train.batches(model, tokenizer, args, **options)

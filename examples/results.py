@@ -82,6 +82,41 @@ TASKS = {
         score="accuracy, fgm",
         at_least=0.70,
     ),
+    "iflytek": Task(
+        script="long_texts_hierarchical_positions",
+        data="FewCLUE iflytek, descriptions of apps, 119 labels, median 260 characters",
+        files={
+            "train": "FewCLUE-iflytek/train_few_all.json",
+            "valid": "FewCLUE-iflytek/test_public.json",
+        },
+        score="accuracy, whole texts",
+        at_least=0.2,
+    ),
+    "eprstmt": Task(
+        script="few_shot_masked_lm",
+        data="FewCLUE eprstmt, reviews, 2 labels; 32 labelled and 19,565 other texts to train on",
+        files={
+            "train": "FewCLUE-eprstmt/train_0.json",
+            "valid": "FewCLUE-eprstmt/test_public.json",
+            "unlabelled": "FewCLUE-eprstmt/unlabeled.json",
+        },
+        score="accuracy",
+        at_least=0.6,
+    ),
+    "AFQMC, vectors": Task(
+        script="sentence_similarity",
+        data="AFQMC, as above; Spearman correlation of cosine and label",
+        files={"train": "bertorch-AFQMC/train.txt", "valid": "bertorch-AFQMC/dev.txt"},
+        score="correlation",
+        at_least=0.2,
+    ),
+    "titles": Task(
+        script="conditional_language_model",
+        data="THUCNews titles, 10 labels: trained on dev, scored on 2,000 of test",
+        files={"train": "THUCNews-titles/dev.txt", "valid": "THUCNews-titles/test.txt"},
+        score="likeliest under their label",
+        at_least=0.5,
+    ),
 }
 
 
