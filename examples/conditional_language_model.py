@@ -27,9 +27,9 @@ from runs import Run, optimizer, starting_point
 from shared import UsageError, main, sample
 
 SIZES = {
-    "hidden_size": 96,
-    "intermediate_size": 384,
-    "initializer_range": 0.1,  # about 1 / sqrt(hidden_size): 0.02 is for greater models
+    "hidden_size": 64,
+    "intermediate_size": 256,
+    "initializer_range": 0.12,  # about 1 / sqrt(hidden_size): 0.02 is for greater models
     "hidden_dropout_prob": 0.1,
     "max_position_embeddings": 64,
 }

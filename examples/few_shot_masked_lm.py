@@ -39,10 +39,10 @@ from kerasbert.prediction import predict_texts
 
 SIZES = {
     "model_type": "roformer",
-    "hidden_size": 96,
-    "num_attention_heads": 3,
-    "intermediate_size": 384,
-    "initializer_range": 0.1,  # about 1 / sqrt(hidden_size): 0.02 is for greater models
+    "hidden_size": 64,
+    "num_attention_heads": 2,
+    "intermediate_size": 256,
+    "initializer_range": 0.12,  # about 1 / sqrt(hidden_size): 0.02 is for greater models
 }
 TINY = {**SIZES, "hidden_size": 48, "intermediate_size": 96, "initializer_range": 0.15}
 PRETRAINING_RATE = 3e-3
@@ -212,7 +212,7 @@ if __name__ == "__main__":
             "valid": (sample("few_shot_valid.tsv"), "texts to score"),
             "unlabelled": (None, "texts for the masked LM; for random weights only"),
         },
-        maxlen=64,
+        maxlen=48,
         epochs=(10, 10),
         quick_epochs=3,
         rates=(3e-5, 5e-4),
@@ -220,6 +220,6 @@ if __name__ == "__main__":
         options=[
             ("--pattern", {"default": "{mask}评，{text}", "help": "default %(default)s"}),
             ("--words", {"nargs": "+", "default": ["Positive=好", "Negative=差"]}),
-            ("--pretraining", {"type": int, "default": 4, "help": "epochs of the masked LM"}),
+            ("--pretraining", {"type": int, "default": 3, "help": "epochs of the masked LM"}),
         ],
     )

@@ -28,10 +28,10 @@ from kerasbert.layers import GlobalAveragePooling1D
 
 SIZES = {
     "num_hidden_layers": 1,
-    "hidden_size": 96,
+    "hidden_size": 64,
     "num_attention_heads": 2,
-    "intermediate_size": 192,
-    "initializer_range": 0.1,  # about 1 / sqrt(hidden_size): 0.02 is for greater models
+    "intermediate_size": 128,
+    "initializer_range": 0.12,  # about 1 / sqrt(hidden_size): 0.02 is for greater models
     "hidden_dropout_prob": 0.2,
     "max_position_embeddings": 32,
 }
@@ -55,12 +55,14 @@ def run(args):
     train, valid = read_labelled(args.train), read_labelled(args.valid)
     labels = label_names(train, valid)
     texts = [text for text, _ in train]
-    config, tokenizer = starting_point(args, texts, 2 if len(train) > 1000 else 1, **SIZES)
+    many = len(train) > 1000
+    config, tokenizer = starting_point(args, texts, 2 if many else 1, **SIZES)
     train, valid, scores, tokens = Labelled(train, labels), Labelled(valid, labels), {}, {}
     for name, hierarchical in (("whole texts", True), ("cut to the table", None)):
         model, limit = classifier(args, config, tokenizer, len(labels), hierarchical)
         compile_classifier(model, args, len(train.texts))
-        options = {"maxlen": min(args.maxlen, limit)}
+        # Each length is compiled, which takes longer than to train on few texts.
+        options = {"maxlen": min(args.maxlen, limit), "num_buckets": 4 if many else 1}
         data = train.batches(model, tokenizer, args, **options)
         tokens[name] = int(data.rows.lengths.max())
         print(f"\n=== {name}: {tokens[name]} tokens of at most {limit:,}")
@@ -85,7 +87,7 @@ if __name__ == "__main__":
             "valid": (sample("long_reviews_valid.tsv"), "texts to score"),
         },
         maxlen=2048,
-        epochs=(10, 12),
-        quick_epochs=3,
+        epochs=(10, 20),
+        quick_epochs=15,
         rates=(None, 3e-3),
     )

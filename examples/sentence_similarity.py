@@ -181,8 +181,8 @@ if __name__ == "__main__":
             "train": (sample("pairs_train.tsv"), "pairs to train on"),
             "valid": (sample("pairs_valid.tsv"), "pairs to score"),
         },
-        maxlen=48,
-        epochs=(4, 20),
+        maxlen=32,
+        epochs=(3, 20),
         quick_epochs=5,
         rates=(2e-5, 2e-3),
     )

@@ -28,7 +28,7 @@ def test_a_model_without_a_table_of_positions():
     sizes = {**example.SIZES, "model_type": "roformer"}
     config, tokenizer = example.starting_point(args, ["好书"], **sizes)
     for hierarchical in (None, True):
-        with pytest.raises(ValueError, match="hierarchical_position|no table of positions"):
+        with pytest.raises(ValueError, match=r"hierarchical_position|no table of positions"):
             example.classifier(args, config, tokenizer, 2, hierarchical)
 
 
