@@ -92,19 +92,23 @@ class MaskedTexts(BucketedDataset):
 
 def pretrain(model, tokenizer, texts, words, args, session):
     """Trains the masked-LM head and the encoder on texts without labels."""
-    options = {"batch_size": 64, "maxlen": args.maxlen, "num_buckets": 4}
+    many = len(texts) > 1000
+    # Each length is compiled, which takes longer than to train on few texts.
+    options = {"batch_size": 64 if many else 16, "num_buckets": 4 if many else 1}
+    options["maxlen"] = args.maxlen
     data = MaskedTexts(model, tokenizer, texts, words, **options)
     hidden = model.get_layer("MLM-Dense").input  # (B, L, H)
     places = keras.Input((None,), dtype="int32", name="Places")
     # The head computes the hidden tokens only: it costs more than the encoder.
     chosen = ops.take_along_axis(hidden, ops.expand_dims(places, -1), axis=1)
     trained = keras.Model([*model.inputs, places], keras.Model(hidden, model.output)(chosen))
-    steps = args.pretraining * len(data)
+    epochs = args.pretraining or (3 if many else 12)
+    steps = epochs * len(data)
     schedule = WarmupDecay(PRETRAINING_RATE, total_steps=steps, warmup_steps=steps // 10)
     xla = True if steps > 500 else "auto"  # compiling takes its time, too
     trained.compile(AdamW(schedule), token_loss(), weighted_metrics=[], jit_compile=xla)
     print(f"{len(texts):,} texts without labels")
-    session.fit(trained, data, label="masked LM", epochs=args.pretraining)
+    session.fit(trained, data, label="masked LM", epochs=epochs)
 
 
 def token_loss():
@@ -174,7 +178,7 @@ def run(args):
     train, valid = read_labelled(args.train), read_labelled(args.valid)
     labels = label_names(train, valid)
     words = words_of(args, labels)
-    if args.pretraining < 1:
+    if args.pretraining is not None and args.pretraining < 1:
         raise UsageError(f"--pretraining {args.pretraining}: expected at least one epoch")
     unlabelled = [text for text, _ in train]
     if args.unlabelled or args.train == SAMPLE:
@@ -220,6 +224,6 @@ if __name__ == "__main__":
         options=[
             ("--pattern", {"default": "{mask}评，{text}", "help": "default %(default)s"}),
             ("--words", {"nargs": "+", "default": ["Positive=好", "Negative=差"]}),
-            ("--pretraining", {"type": int, "default": 3, "help": "epochs of the masked LM"}),
+            ("--pretraining", {"type": int, "help": "epochs of the masked LM, default 3, or 12"}),
         ],
     )
