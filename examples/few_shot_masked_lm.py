@@ -48,6 +48,7 @@ TINY = {**SIZES, "hidden_size": 48, "intermediate_size": 96, "initializer_range"
 PRETRAINING_RATE = 3e-3
 MASKED = 0.15  # share of the tokens
 MASKED_WORDS = 0.5  # share of those that stand for a label
+WORD_WEIGHT = 20.0  # of such a word in the loss: there are few of them
 
 
 # ---- masked language modelling ---------------------------------------------------------------
@@ -56,8 +57,9 @@ MASKED_WORDS = 0.5  # share of those that stand for a label
 class MaskedTexts(BucketedDataset):
     """Batches of texts in which some tokens are hidden, others in each epoch.
 
-    The words of the labels are hidden more often than others: to write one of them is what the
-    pattern will ask for. They stay readable half of the time, as they say most about a text.
+    The words of the labels are hidden more often than others, and count more: to write one of
+    them is what the pattern will ask for. They stay readable half of the time, as they say most
+    about a text.
 
     Args:
         model: as for `BucketedDataset`.
@@ -84,9 +86,10 @@ class MaskedTexts(BucketedDataset):
         order -= self.is_word[tokens] & (self.rng.random(tokens.shape) < MASKED_WORDS)
         count = max(round(MASKED * tokens.shape[1]), 1)
         places = order.argsort(axis=1)[:, :count].astype("int32")
-        weights = np.take_along_axis(order, places, axis=1) < 1
+        counts = np.take_along_axis(order, places, axis=1) < 1
         targets, hidden = np.take_along_axis(tokens, places, axis=1), tokens.copy()
-        np.put_along_axis(hidden, places, np.where(weights, self.mask, targets), axis=1)
+        np.put_along_axis(hidden, places, np.where(counts, self.mask, targets), axis=1)
+        weights = np.where(self.is_word[targets], WORD_WEIGHT, 1.0) * counts
         return (hidden, *others, places), targets, weights.astype("float32")
 
 
@@ -94,7 +97,7 @@ def pretrain(model, tokenizer, texts, words, args, session):
     """Trains the masked-LM head and the encoder on texts without labels."""
     many = len(texts) > 1000
     # Each length is compiled, which takes longer than to train on few texts.
-    options = {"batch_size": 64 if many else 16, "num_buckets": 4 if many else 1}
+    options = {"batch_size": 64 if many else 16, "num_buckets": 2 if many else 1}
     options["maxlen"] = args.maxlen
     data = MaskedTexts(model, tokenizer, texts, words, **options)
     hidden = model.get_layer("MLM-Dense").input  # (B, L, H)

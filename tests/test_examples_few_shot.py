@@ -42,15 +42,17 @@ def masked(example):
     return data, tokenizer, texts
 
 
-def test_what_is_hidden_can_be_put_back(masked):
+def test_what_is_hidden_can_be_put_back(example, masked):
     data, tokenizer, texts = masked
     found = []
     for index in range(len(data)):
         (tokens, segments, places), targets, weights = data[index]
         assert tokens.shape == segments.shape == (16, 24) and places.dtype == "int32"
         assert places.shape == targets.shape == weights.shape == (16, round(0.15 * 24))
-        assert (np.take_along_axis(tokens, places, 1)[weights == 1] == 4).all()
-        assert (tokens == 4).sum() == weights.sum()
+        assert (np.take_along_axis(tokens, places, 1)[weights > 0] == 4).all()
+        assert (tokens == 4).sum() == (weights > 0).sum()
+        expected = np.where(np.isin(targets, [5, 6]), example.WORD_WEIGHT, 1.0)
+        assert (weights[weights > 0] == expected[weights > 0]).all()
         np.put_along_axis(tokens, places, targets, axis=1)
         found += tokens.tolist()
     expected = [[*tokenizer.encode(text)[0], 0, 0] for text in texts]
@@ -63,7 +65,7 @@ def test_label_words_are_hidden_more_often_and_special_tokens_never(masked):
     for _ in range(40):
         for index in range(len(data)):
             (tokens, _, places), targets, weights = data[index]
-            hidden += np.bincount(targets[weights == 1], minlength=13)
+            hidden += np.bincount(targets[weights > 0], minlength=13)
             np.put_along_axis(tokens, places, targets, axis=1)
             there += np.bincount(tokens.ravel(), minlength=13)
         data.on_epoch_end()
