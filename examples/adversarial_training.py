@@ -21,6 +21,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import keras
 import numpy as np
 from classifiers import (
+    SIZES,
+    TINY,
     Labelled,
     add_head,
     compile_classifier,
@@ -38,15 +40,6 @@ from kerasbert.layers import GlobalAveragePooling1D
 from kerasbert.prediction import predict_texts
 from kerasbert.training import FGM, GradientPenalty, RDrop, VirtualAdversarial
 
-SIZES = {
-    "model_type": "roformer",
-    "hidden_size": 64,
-    "intermediate_size": 256,
-    "initializer_range": 0.12,  # about 1 / sqrt(hidden_size): 0.02 is for greater models
-    "hidden_dropout_prob": 0.1,
-    "attention_probs_dropout_prob": 0.1,
-}
-TINY = {**SIZES, "hidden_size": 32, "intermediate_size": 64, "initializer_range": 0.18}
 METHODS = {
     "plain": lambda model: model,
     "fgm": FGM,
@@ -78,7 +71,9 @@ def train_by(method, session, config, tokenizer, train, valid):
         label=method,
         validation_data=valid.batches(model, tokenizer, args, shuffle=False),
     )
-    found = predict_texts(model, tokenizer, valid.texts, maxlen=args.maxlen, verbose=0).argmax(-1)
+    found = predict_texts(
+        model, tokenizer, valid.texts, maxlen=args.maxlen, verbose=0, jit_compile=False
+    ).argmax(-1)
     return model, accuracy_score(valid.numbers, found), time.process_time() - started
 
 

@@ -4,12 +4,23 @@ import math
 
 import keras
 import numpy as np
-from runs import optimizer
+from runs import optimizer, use_xla
 from shared import UsageError
 
 from kerasbert import build_transformer_model
 from kerasbert.data import BucketedDataset
 from kerasbert.training import recipe_for
+
+# Of models with random weights; hidden_size is small, as is the time to learn.
+SIZES = {
+    "model_type": "roformer",
+    "hidden_size": 64,
+    "intermediate_size": 256,
+    "initializer_range": 0.12,  # about 1 / sqrt(hidden_size): 0.02 is for greater models
+    "hidden_dropout_prob": 0.1,
+    "attention_probs_dropout_prob": 0.1,
+}
+TINY = {**SIZES, "hidden_size": 32, "intermediate_size": 64, "initializer_range": 0.18}
 
 
 class Labelled:
@@ -30,7 +41,7 @@ class Labelled:
 
     def batches(self, model, tokenizer, args, **options):
         """Returns the texts as batches of few lengths, for `fit`."""
-        defaults = {"batch_size": args.batch_size, "maxlen": args.maxlen, "num_buckets": 4}
+        defaults = {"batch_size": args.batch_size, "maxlen": args.maxlen, "num_buckets": 3}
         return BucketedDataset(model, tokenizer, self.texts, self.numbers, **defaults | options)
 
 
@@ -84,7 +95,5 @@ def compile_classifier(model, args, examples):
         chosen = recipe.optimizer(model, steps)
     else:
         chosen = optimizer(args, steps)
-    # XLA compiles each shape for some seconds, which a long training gains back.
-    xla = True if steps > 500 else "auto"
     loss = "sparse_categorical_crossentropy"
-    model.compile(chosen, loss, metrics=["accuracy"], jit_compile=xla)
+    model.compile(chosen, loss, metrics=["accuracy"], jit_compile=use_xla(args, steps))

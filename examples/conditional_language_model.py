@@ -23,7 +23,7 @@ import numpy as np
 from classifiers import Labelled, guessing, label_names, load_encoder, stand_in
 from files import read_labelled
 from keras import ops
-from runs import Run, optimizer, starting_point
+from runs import Run, optimizer, starting_point, use_xla
 from shared import UsageError, main, sample
 
 SIZES = {
@@ -65,8 +65,9 @@ def train(model, data, tokenizer, args, session):
     loss = keras.losses.SparseCategoricalCrossentropy(
         from_logits=True, reduction="mean_with_sample_weight"
     )
-    xla = True if steps > 500 else "auto"  # compiling takes its time, too
-    model.compile(optimizer(args, steps), loss, weighted_metrics=[], jit_compile=xla)
+    model.compile(
+        optimizer(args, steps), loss, weighted_metrics=[], jit_compile=use_xla(args, steps)
+    )
     session.fit(
         model,
         [given, data.numbers[:, None]],

@@ -18,6 +18,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import numpy as np
 from classifiers import (
+    SIZES,
+    TINY,
     Labelled,
     add_head,
     compile_classifier,
@@ -35,17 +37,6 @@ from kerasbert.layers import GlobalAveragePooling1D
 from kerasbert.prediction import predict_texts
 from kerasbert.tokenizers import save_vocab
 from kerasbert.training import CollapseWarning
-
-SIZES = {
-    "model_type": "roformer",
-    "hidden_size": 96,
-    "num_attention_heads": 4,
-    "intermediate_size": 384,
-    "initializer_range": 0.1,  # about 1 / sqrt(hidden_size): 0.02 is for greater models
-    "hidden_dropout_prob": 0.1,
-    "attention_probs_dropout_prob": 0.1,
-}
-TINY = {**SIZES, "hidden_size": 32, "intermediate_size": 64, "initializer_range": 0.15}
 
 
 def watch_for_collapse(data, model, tokenizer, args):
@@ -67,11 +58,19 @@ def scores_of(found, right, seen):
     """
     scores = {
         "accuracy": accuracy_score(right[~seen], found[~seen]),
-        "macro F1": f1_score(right[~seen], found[~seen], average="macro"),
+        "macro F1": f1_score(right[~seen], found[~seen], average="macro", zero_division=0),
     }
     if seen.any():
         scores["accuracy, seen texts included"] = accuracy_score(right, found)
     return scores
+
+
+def keep(model, tokenizer, args):
+    """Saves the model, and the vocabulary if it is new."""
+    model.save(args.output / "sentence_classification.keras")
+    if not args.config:
+        tokens = tokenizer.ids_to_tokens(range(tokenizer.vocab_size))
+        save_vocab(args.output / "vocab.txt", {token: i for i, token in enumerate(tokens)})
 
 
 def run(args):
@@ -99,16 +98,14 @@ def run(args):
         callbacks=watch_for_collapse(valid, model, tokenizer, args),
     )
 
-    found = predict_texts(model, tokenizer, scored.texts, maxlen=args.maxlen, verbose=0).argmax(-1)
+    found = predict_texts(
+        model, tokenizer, scored.texts, maxlen=args.maxlen, verbose=0, jit_compile=False
+    ).argmax(-1)
     right = scored.numbers
-    print(
-        "\n"
-        + classification_report(right[~seen], found[~seen], range(len(labels)), target_names=labels)
-    )
-    model.save(args.output / "sentence_classification.keras")
-    if not args.config:
-        tokens = tokenizer.ids_to_tokens(range(tokenizer.vocab_size))
-        save_vocab(args.output / "vocab.txt", {token: i for i, token in enumerate(tokens)})
+    numbers = np.arange(len(labels))
+    names = {"labels": numbers, "target_names": labels, "zero_division": 0}
+    print("\n" + classification_report(right[~seen], found[~seen], **names))
+    keep(model, tokenizer, args)
     guess = guessing(train.numbers, right[~seen])
     facts = {"scored": int((~seen).sum()), "left_out": int(seen.sum()), "labels": labels}
     session.finish(model, scores_of(found, right, seen), guess, **facts)
@@ -124,7 +121,7 @@ if __name__ == "__main__":
             "valid": (sample("reviews_valid.tsv"), "texts for validation"),
             "test": (None, "texts to score, in the place of --valid"),
         },
-        maxlen=128,
+        maxlen=96,
         epochs=(3, 12),
         quick_epochs=8,
         rates=(None, 1e-3),

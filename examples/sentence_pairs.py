@@ -20,6 +20,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import keras
 import numpy as np
 from classifiers import (
+    SIZES,
+    TINY,
     Labelled,
     add_head,
     compile_classifier,
@@ -34,20 +36,10 @@ from runs import Run, starting_point
 from shared import UsageError, main, sample
 from sklearn.metrics import accuracy_score, average_precision_score, f1_score
 
+from kerasbert import hidden_state
 from kerasbert.layers import GlobalAveragePooling1D
 from kerasbert.models.view import find_encoder
 from kerasbert.prediction import predict_texts
-
-SIZES = {
-    "model_type": "roformer",
-    "hidden_size": 96,
-    "num_attention_heads": 4,
-    "intermediate_size": 384,
-    "initializer_range": 0.1,  # about 1 / sqrt(hidden_size): 0.02 is for greater models
-    "hidden_dropout_prob": 0.1,
-    "attention_probs_dropout_prob": 0.1,
-}
-TINY = {**SIZES, "hidden_size": 32, "intermediate_size": 64, "initializer_range": 0.15}
 
 
 def read_pairs(path):
@@ -65,21 +57,24 @@ def both_ways(rows):
 
 
 def comparison(encoder):
-    """Returns features (B, 4 H) that compare the two texts of a pair."""
+    """Returns features (B, 8 H) that compare the two texts of a pair.
+
+    Both the vectors that go into the encoder are compared, which show what words the texts have in
+    common, and those that come out of it.
+    """
     tokens, segments = encoder.inputs
     real = ops.not_equal(tokens, find_encoder(encoder).config.pad_token_id)
-    means = []
-    for number in (0, 1):
-        mask = ops.logical_and(real, ops.equal(segments, number))
-        means.append(GlobalAveragePooling1D()(encoder.output, mask=mask))
-    first, second = means
-    compared = [first, second, ops.abs(first - second), first * second]
+    masks = [ops.logical_and(real, ops.equal(segments, number)) for number in (0, 1)]
+    compared = []
+    for vectors in (hidden_state(encoder, 0), hidden_state(encoder, -1)):
+        first, second = (GlobalAveragePooling1D()(vectors, mask=mask) for mask in masks)
+        compared += [first, second, ops.abs(first - second), first * second]
     return keras.layers.Concatenate()(compared)
 
 
 def overlap(pair):
     """Returns the share of the pairs of neighbouring characters that both texts have."""
-    first, second = ({text[i : i + 2] for i in range(len(text))} for text in pair)
+    first, second = ({text[i : i + 2] for i in range(max(len(text) - 1, 1))} for text in pair)
     return len(first & second) / len(first | second)
 
 
@@ -115,7 +110,9 @@ def run(args):
         validation_data=valid.batches(model, tokenizer, args, shuffle=False),
     )
 
-    chances = predict_texts(model, tokenizer, valid.texts, maxlen=args.maxlen, verbose=0)[:, 1]
+    chances = predict_texts(
+        model, tokenizer, valid.texts, maxlen=args.maxlen, verbose=0, jit_compile=False
+    )[:, 1]
     references = {
         "F1, always 1": f1_score(valid.numbers, np.ones_like(valid.numbers)),
         "accuracy, commonest label": guessing(train.numbers, valid.numbers),

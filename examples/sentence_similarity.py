@@ -19,12 +19,12 @@ import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
+import classifiers
 import keras
 import numpy as np
-from classifiers import load_encoder
 from files import read_columns
 from keras import ops
-from runs import Run, ScoreByEpoch, optimizer, starting_point
+from runs import Run, ScoreByEpoch, optimizer, starting_point, use_xla
 from scipy.stats import spearmanr
 from shared import UsageError, main, sample
 
@@ -33,16 +33,8 @@ from kerasbert.data.text_inputs import Rows
 from kerasbert.layers import GlobalAveragePooling1D
 from kerasbert.prediction import predict_texts
 
-SIZES = {
-    "model_type": "roformer",
-    "num_hidden_layers": 1,
-    "hidden_size": 96,
-    "num_attention_heads": 3,
-    "intermediate_size": 192,
-    "initializer_range": 0.1,  # about 1 / sqrt(hidden_size): 0.02 is for greater models
-    "hidden_dropout_prob": 0.1,
-}
-TINY = {**SIZES, "hidden_size": 48, "intermediate_size": 96, "initializer_range": 0.15}
+SIZES = {**classifiers.SIZES, "num_hidden_layers": 1}
+TINY = {**classifiers.TINY, "num_hidden_layers": 1}
 SCALE = 20.0  # of the cosines, as in the paper
 STEP = 8  # of the lengths of batches: each length is compiled
 
@@ -125,7 +117,7 @@ def correlation(values, pairs):
 def unit_vectors(model, tokenizer, texts, args):
     """Returns the vectors (N, H) of texts, of length 1: their products are cosines."""
     vectors = predict_texts(
-        model, tokenizer, texts, maxlen=args.maxlen, verbose=0, jit_compile=not args.quick
+        model, tokenizer, texts, maxlen=args.maxlen, verbose=0, jit_compile=bool(args.config)
     )
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True).clip(1e-9)
 
@@ -156,12 +148,11 @@ def run(args):
     sizes = TINY if args.quick else SIZES
     at_least = 2 if len(train) > 1000 else 1
     config, tokenizer = starting_point(args, sentences_of(train), at_least, **sizes)
-    encoder = load_encoder(args, config, tokenizer)
+    encoder = classifiers.load_encoder(args, config, tokenizer)
     model = keras.Model(encoder.inputs, GlobalAveragePooling1D()(encoder.output))
     batches = PairBatches(model, tokenizer, train, args)
     steps = args.epochs * len(batches)
-    xla = True if steps > 500 else "auto"  # compiling takes its time, too
-    model.compile(optimizer(args, steps), cosent_loss, jit_compile=xla)
+    model.compile(optimizer(args, steps), cosent_loss, jit_compile=use_xla(args, steps))
     untrained = score(model, tokenizer, valid, args)
     by_epoch = ScoreByEpoch("correlation", lambda model: score(model, tokenizer, valid, args))
     history = session.fit(model, batches, callbacks=[by_epoch])

@@ -64,7 +64,7 @@ def test_scores_leave_seen_texts_out(example):
     ones = []
     for label in range(3):
         hits = sum(f == r == label for f, r in pairs)
-        ones.append(2 * hits / sum((f == label) + (r == label) for f, r in pairs))
+        ones.append(2 * hits / sum(int(f == label) + int(r == label) for f, r in pairs))
     assert scores["accuracy"] == pytest.approx(sum(f == r for f, r in pairs) / len(pairs))
     assert scores["macro F1"] == pytest.approx(sum(ones) / 3)
     assert scores["accuracy, seen texts included"] == pytest.approx(np.mean(found == right))

@@ -40,23 +40,33 @@ def test_both_ways(example):
 def test_features_compare_the_means_of_both_texts(example):
     import keras
 
-    from kerasbert import build_transformer_model
+    from kerasbert import build_transformer_model, hidden_state
 
-    config = {**example.TINY, "vocab_size": 20, "num_hidden_layers": 1, "hidden_act": "gelu"}
+    config = {**example.TINY, "vocab_size": 20, "num_hidden_layers": 1}
+    config |= {"num_attention_heads": 4, "hidden_act": "gelu"}
     encoder = build_transformer_model(config, verbose=0)
     tokens = np.array([[2, 7, 8, 3, 9, 3, 0, 0], [2, 7, 3, 8, 9, 7, 6, 3]])
     segments = np.array([[0, 0, 0, 0, 1, 1, 0, 0], [0, 0, 0, 1, 1, 1, 1, 1]])
-    model = keras.Model(encoder.inputs, [encoder.output, example.comparison(encoder)])
-    hidden, found = model.predict_on_batch([tokens, segments])
-    u = np.array([hidden[0, :4].mean(0), hidden[1, :3].mean(0)])
-    v = np.array([hidden[0, 4:6].mean(0), hidden[1, 3:].mean(0)])
-    expected = np.concatenate([u, v, abs(u - v), u * v], axis=-1)
+    states = [hidden_state(encoder, k) for k in (0, 1)]
+    model = keras.Model(encoder.inputs, [*states, example.comparison(encoder)])
+    *states, found = model.predict_on_batch([tokens, segments])
+    expected = []
+    for hidden in states:
+        u = np.array([hidden[0, :4].mean(0), hidden[1, :3].mean(0)])
+        v = np.array([hidden[0, 4:6].mean(0), hidden[1, 3:].mean(0)])
+        expected += [u, v, abs(u - v), u * v]
+    expected = np.concatenate(expected, axis=-1)
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize(
     ("pair", "expected"),
-    [(("好书", "好书"), 1.0), (("好书", "坏的"), 0.0), (("一二三", "二三四"), 2 / 4)],
+    [
+        (("好书", "好书"), 1.0),
+        (("好书", "坏的"), 0.0),
+        (("一二三", "二三四"), 1 / 3),
+        (("好", "好"), 1.0),
+    ],
 )
 def test_overlap(example, pair, expected):
     assert example.overlap(pair) == pytest.approx(expected)
