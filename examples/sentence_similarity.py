@@ -5,8 +5,8 @@
     python examples/sentence_similarity.py --config bert_config.json \
         --checkpoint bert_model.ckpt --vocab vocab.txt --train train.txt --valid dev.txt
 
-The vector of a sentence is the mean of its last hidden states, padding left out. An encoder is
-trained on pairs by CoSENT (Su 2022, https://kexue.fm/archives/8847): of any two pairs of a batch,
+The vector of a sentence is the mean of the vectors that go into the encoder and of those that
+come out of it, padding left out (first and last, Li et al. 2020, arXiv:2011.05864). It is trained on pairs by CoSENT (Su 2022, https://kexue.fm/archives/8847): of any two pairs of a batch,
 that with the higher label is to have the higher cosine. It is scored by the rank correlation
 (Spearman) of cosines and labels; beside it stand that of the characters which two sentences have
 in common, and that of the encoder before the training. Each line of the data is a sentence, a
@@ -28,6 +28,7 @@ from runs import Run, ScoreByEpoch, optimizer, starting_point, use_xla
 from scipy.stats import spearmanr
 from shared import UsageError, main, sample
 
+from kerasbert import hidden_state
 from kerasbert.data import DataGenerator, TextInputs
 from kerasbert.data.text_inputs import Rows
 from kerasbert.layers import GlobalAveragePooling1D
@@ -149,7 +150,9 @@ def run(args):
     at_least = 2 if len(train) > 1000 else 1
     config, tokenizer = starting_point(args, sentences_of(train), at_least, **sizes)
     encoder = classifiers.load_encoder(args, config, tokenizer)
-    model = keras.Model(encoder.inputs, GlobalAveragePooling1D()(encoder.output))
+    states = [hidden_state(encoder, 0), encoder.output]
+    vectors = GlobalAveragePooling1D()(keras.layers.Average()(states))
+    model = keras.Model(encoder.inputs, vectors)
     batches = PairBatches(model, tokenizer, train, args)
     steps = args.epochs * len(batches)
     model.compile(optimizer(args, steps), cosent_loss, jit_compile=use_xla(args, steps))
@@ -175,5 +178,5 @@ if __name__ == "__main__":
         maxlen=32,
         epochs=(3, 20),
         quick_epochs=5,
-        rates=(2e-5, 2e-3),
+        rates=(2e-5, 1e-3),
     )
