@@ -6,12 +6,13 @@
         --checkpoint bert_model.ckpt --vocab vocab.txt --train train.txt --valid dev.txt
 
 The vector of a sentence is the mean of the vectors that go into the encoder and of those that
-come out of it, padding left out (first and last, Li et al. 2020, arXiv:2011.05864). It is trained on pairs by CoSENT (Su 2022, https://kexue.fm/archives/8847): of any two pairs of a batch,
-that with the higher label is to have the higher cosine. It is scored by the rank correlation
-(Spearman) of cosines and labels; beside it stand that of the characters which two sentences have
-in common, and that of the encoder before the training. Each line of the data is a sentence, a
-tab, another, a tab, and a number, such as 1 if they mean the same, else 0. Without arguments it
-is a small RoFormer with random weights, on made-up questions.
+come out of it, padding left out (first and last, Li et al. 2020, arXiv:2011.05864). The encoder
+is trained on pairs by CoSENT (Su 2022, https://kexue.fm/archives/8847): of any two pairs of a
+batch, that with the higher label is to have the higher cosine. It is scored by the rank
+correlation (Spearman) of cosines and labels; beside it stand that of the characters which two
+sentences have in common, and that of the encoder before the training. Each line of the data is a
+sentence, a tab, another, a tab, and a number, such as 1 if they mean the same, else 0. Without
+arguments it is a small RoFormer with random weights, on made-up questions.
 """
 
 import math
