@@ -93,18 +93,6 @@ TASKS = {
         at_least=0.2,
         options=("--maxlen", "384"),
     ),
-    "eprstmt": Task(
-        script="few_shot_masked_lm",
-        data="FewCLUE eprstmt, reviews, 2 labels; 32 labelled and 19,565 other texts to train on",
-        files={
-            "train": "FewCLUE-eprstmt/train_0.json",
-            "valid": "FewCLUE-eprstmt/test_public.json",
-            "unlabelled": "FewCLUE-eprstmt/unlabeled.json",
-        },
-        score="accuracy",
-        at_least=0.6,
-        options=("--maxlen", "32", "--pretraining", "2"),
-    ),
     "AFQMC, vectors": Task(
         script="sentence_similarity",
         data="AFQMC, as above; Spearman correlation of cosine and label",
