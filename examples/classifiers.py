@@ -4,7 +4,7 @@ import math
 
 import keras
 import numpy as np
-from runs import optimizer
+from runs import optimizer, use_xla
 from shared import UsageError
 
 from kerasbert import build_transformer_model
@@ -41,10 +41,8 @@ class Labelled:
 
     def batches(self, model, tokenizer, args, **options):
         """Returns the texts as batches of few lengths, for `fit`."""
-        options = {"batch_size": args.batch_size, "num_buckets": 3, **options}
-        return BucketedDataset(
-            model, tokenizer, self.texts, self.numbers, maxlen=args.maxlen, **options
-        )
+        defaults = {"batch_size": args.batch_size, "maxlen": args.maxlen, "num_buckets": 3}
+        return BucketedDataset(model, tokenizer, self.texts, self.numbers, **defaults | options)
 
 
 def label_names(train, *others):
@@ -72,9 +70,9 @@ def guessing(train, scored):
     return np.mean(scored == np.bincount(train).argmax())
 
 
-def load_encoder(args, config, tokenizer):
-    """Returns the user's encoder, or one with random weights."""
-    encoder = build_transformer_model(config, args.checkpoint)
+def load_encoder(args, config, tokenizer, **options):
+    """Returns the user's encoder, or one with random weights; options go to its builder."""
+    encoder = build_transformer_model(config, args.checkpoint, **options)
     rows = encoder.get_layer("Embedding-Token").input_dim
     if tokenizer.vocab_size > rows:
         raise UsageError(f"--vocab has {tokenizer.vocab_size} tokens, the model only {rows}")
@@ -97,7 +95,5 @@ def compile_classifier(model, args, examples):
         chosen = recipe.optimizer(model, steps)
     else:
         chosen = optimizer(args, steps)
-    # XLA compiles each shape for some seconds, which a small model does not gain back on a CPU.
-    xla = True if args.config and steps > 100 else "auto"
     loss = "sparse_categorical_crossentropy"
-    model.compile(chosen, loss, metrics=["accuracy"], jit_compile=xla)
+    model.compile(chosen, loss, metrics=["accuracy"], jit_compile=use_xla(args, steps))

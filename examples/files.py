@@ -33,8 +33,39 @@ def read_columns(path, names):
 
 
 def read_labelled(path):
-    """Returns pairs (text, label) of a file with a text, a tab and its label on each line."""
+    """Returns pairs (text, label) of lines `text<TAB>label`, or of JSON objects as FewCLUE's.
+
+    Such an object has a `sentence`, and a `label_des` or `label`.
+    """
+    if is_json(path):
+        return read_objects(path, lambda entry: (_sentence(entry), _label(entry)))
     return read_columns(path, ("text", "label"))
+
+
+def read_texts(path):
+    """Returns the texts of a file: one on each line, or in JSON objects with a `sentence`."""
+    if is_json(path):
+        return read_objects(path, _sentence)
+    texts = [line.strip() for line in read_text(path).split("\n") if line.strip()]
+    if not texts:
+        raise UsageError(f"{path} is empty")
+    return texts
+
+
+def is_json(path):
+    """Returns whether a file begins like a JSON object."""
+    return read_text(path).lstrip().startswith("{")
+
+
+def _sentence(entry):
+    text = entry["sentence"].strip()
+    if not text:
+        raise ValueError("an empty sentence")
+    return text
+
+
+def _label(entry):
+    return str(entry["label_des"] if "label_des" in entry else entry["label"]).strip()
 
 
 def read_objects(path, make):

@@ -1,101 +1,93 @@
-"""Classifies texts that are longer than the position table of the checkpoint.
+"""Classifies texts that are longer than the position table of the model.
 
     python examples/long_texts_hierarchical_positions.py
+    python examples/long_texts_hierarchical_positions.py --train train.json --valid dev.json
     python examples/long_texts_hierarchical_positions.py --config bert_config.json \
-        --checkpoint bert_model.ckpt --vocab vocab.txt --data my_texts.tsv --maxlen 2048
+        --checkpoint bert_model.ckpt --vocab vocab.txt --train … --valid … --maxlen 2048
 
-A table of 512 positions serves up to 512 * 512 with `hierarchical_position` (Su 2020,
-https://kexue.fm/archives/7947). The same encoder is fine-tuned twice: on texts that are cut to
-the table, and on whole ones. Without arguments it is a small one with random weights and 16
-positions, on made-up reviews of up to 64 characters whose last sentence tells the label.
+A table of n positions serves up to n * n with `hierarchical_position` (Su 2020,
+https://kexue.fm/archives/7947). The same encoder is trained twice: on texts that are cut to the
+table, and on whole ones. Data are lines of a text, a tab and its label, or JSON objects such as
+{"sentence": "…", "label_des": "…"}. Without a checkpoint it is a small BERT with random weights
+and a table of 32 positions; without arguments at all, on made-up reviews of up to 69 characters
+whose last sentence tells the label.
 """
 
 import os
-from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import keras
-import numpy as np
-from shared import main, read_labelled, small_model
+from classifiers import Labelled, add_head, compile_classifier, guessing, label_names, load_encoder
+from files import read_labelled
+from runs import Run, starting_point
+from shared import UsageError, main, sample
 
-from kerasbert import build_transformer_model
-from kerasbert.tokenizers import Tokenizer
+from kerasbert.data import TextInputs
+from kerasbert.layers import GlobalAveragePooling1D
 
-DATA = Path(__file__).parent / "data" / "long_reviews.tsv"
 SIZES = {
-    "hidden_size": 32,
+    "num_hidden_layers": 1,
+    "hidden_size": 64,
     "num_attention_heads": 2,
-    "intermediate_size": 64,
-    "max_position_embeddings": 16,
+    "intermediate_size": 128,
+    "initializer_range": 0.12,  # about 1 / sqrt(hidden_size): 0.02 is for greater models
+    "hidden_dropout_prob": 0.2,
+    "max_position_embeddings": 32,
 }
 
 
-def classifier(args, config, num_labels, hierarchical):
-    """Returns a compiled classifier, and the number of positions its encoder tells apart."""
+def classifier(args, config, tokenizer, num_labels, hierarchical):
+    """Returns a classifier, and the number of positions that its encoder tells apart."""
+    # Both models start with the same weights.
     keras.utils.set_random_seed(args.seed)
-    builder = build_transformer_model(
-        config,
-        args.checkpoint,
-        hierarchical_position=hierarchical,
-        with_pool=True,
-        strict=False,  # a checkpoint without pooler will do, it starts fresh with a warning
-        return_keras_model=False,
-    )
-    pooled = keras.layers.Dropout(0.1)(builder.output)
-    probabilities = keras.layers.Dense(num_labels, activation="softmax", dtype="float32")(pooled)
-    model = keras.Model(builder.inputs, probabilities)
-    optimizer = keras.optimizers.AdamW(args.learning_rate, weight_decay=0.01, clipnorm=1.0)
-    model.compile(optimizer, "sparse_categorical_crossentropy", metrics=["accuracy"])
-    return model, builder.config.position_limit
+    encoder = load_encoder(args, config, tokenizer, hierarchical_position=hierarchical)
+    limit = TextInputs.of(encoder).max_length
+    if limit is None:
+        raise UsageError("the model has no table of positions: it takes long texts as it is")
+    features = GlobalAveragePooling1D()(encoder.output)
+    return add_head(encoder, features, num_labels, dropout=0.3), limit
 
 
 def run(args):
-    """Fine-tunes one encoder on cut and on whole texts, and prints both accuracies."""
-    pairs = read_labelled(args.data)
-    labels = sorted({label for _, label in pairs})
-    pairs = [pairs[i] for i in np.random.default_rng(args.seed).permutation(len(pairs))]
-    held_out = max(len(pairs) // 5, 1)
-    texts, numbers = [t for t, _ in pairs], np.array([labels.index(x) for _, x in pairs])
-    if args.config:
-        config, tokenizer = args.config, Tokenizer(args.vocab, do_lower_case=True)
-    else:
-        config, tokenizer = small_model(
-            texts,
-            hidden_size=32,
-            num_attention_heads=2,
-            intermediate_size=64,
-            max_position_embeddings=16,
+    """Trains one encoder on cut and on whole texts, and scores both."""
+    session = Run("long_texts_hierarchical_positions", args)
+    train, valid = read_labelled(args.train), read_labelled(args.valid)
+    labels = label_names(train, valid)
+    texts = [text for text, _ in train]
+    many = len(train) > 1000
+    config, tokenizer = starting_point(args, texts, 2 if many else 1, **SIZES)
+    train, valid, scores, tokens = Labelled(train, labels), Labelled(valid, labels), {}, {}
+    for name, hierarchical in (("whole texts", True), ("cut to the table", None)):
+        model, limit = classifier(args, config, tokenizer, len(labels), hierarchical)
+        compile_classifier(model, args, len(train.texts))
+        # Each length is compiled, which takes longer than to train on few texts.
+        options = {"maxlen": min(args.maxlen, limit), "num_buckets": 4 if many else 1}
+        data = train.batches(model, tokenizer, args, **options)
+        tokens[name] = int(data.rows.lengths.max())
+        print(f"\n=== {name}: {tokens[name]} tokens of at most {limit:,}")
+        history = session.fit(
+            model,
+            data,
+            label=name,
+            validation_data=valid.batches(model, tokenizer, args, shuffle=False, **options),
         )
-
-    results = {}
-    for name, hierarchical in (("cut to the table", None), ("whole texts", True)):
-        model, limit = classifier(args, config, len(labels), hierarchical)
-        maxlen = min(args.maxlen, limit)
-        ids, segments = tokenizer.encode_batch(texts, maxlen=maxlen)
-        print(f"\n=== {name}: {ids.shape[1]} tokens of at most {limit:,}")
-        history = model.fit(
-            [ids[held_out:], segments[held_out:]],
-            numbers[held_out:],
-            validation_data=([ids[:held_out], segments[:held_out]], numbers[:held_out]),
-            batch_size=args.batch_size,
-            epochs=args.epochs,
-            verbose=2,
-        )
-        results[name] = (ids.shape[1], history.history["val_accuracy"][-1])
-    print(f"\n{'texts':<20}{'tokens':>8}{'validation accuracy':>22}")
-    for name, (length, accuracy) in results.items():
-        print(f"{name:<20}{length:>8}{accuracy:>22.1%}")
+        scores[f"accuracy, {name}"] = history["val_accuracy"][-1]
+    guess = guessing(train.numbers, valid.numbers)
+    session.finish(model, scores, guess, curve="accuracy", tokens=tokens, labels=len(labels))
 
 
 if __name__ == "__main__":
     main(
-        "long_texts",
+        "long_texts_hierarchical_positions",
         run,
         description=__doc__.split("\n")[0],
-        data=DATA,
+        files={
+            "train": (sample("long_reviews_train.tsv"), "texts to train on"),
+            "valid": (sample("long_reviews_valid.tsv"), "texts to score"),
+        },
         maxlen=2048,
-        epochs=12,
-        quick_epochs=2,
-        rates=(3e-5, 3e-3),
+        epochs=(10, 20),
+        quick_epochs=15,
+        rates=(None, 3e-3),
     )

@@ -127,6 +127,33 @@ TASKS = {
         score="accuracy, fgm",
         at_least=0.70,
     ),
+    "iflytek": Task(
+        script="long_texts_hierarchical_positions",
+        data="FewCLUE iflytek, descriptions of apps, 119 labels, median 260 characters",
+        files={
+            "train": "FewCLUE-iflytek/train_few_all.json",
+            "valid": "FewCLUE-iflytek/test_public.json",
+        },
+        score="accuracy, whole texts",
+        at_least=0.2,
+        options=("--maxlen", "384"),
+    ),
+    "AFQMC, vectors": Task(
+        script="sentence_similarity",
+        data="AFQMC, as above; Spearman correlation of cosine and label",
+        files={"train": "bertorch-AFQMC/train.txt", "valid": "bertorch-AFQMC/dev.txt"},
+        score="correlation",
+        at_least=0.17,
+        options=("--batch-size", "64"),
+    ),
+    "titles": Task(
+        script="conditional_language_model",
+        data="THUCNews titles, 10 labels: trained on dev, scored on 2,000 of test",
+        files={"train": "THUCNews-titles/dev.txt", "valid": "THUCNews-titles/test.txt"},
+        score="likeliest under their label",
+        at_least=0.5,
+        options=("--epochs", "4", "--score", "1000"),
+    ),
 }
 
 

@@ -60,6 +60,14 @@ def optimizer(args, steps, **options):
     return AdamW(schedule, **options)
 
 
+def use_xla(args, steps):
+    """Returns `jit_compile` for a training of so many steps.
+
+    XLA compiles each shape for some seconds, which a small model does not gain back on a CPU.
+    """
+    return True if args.config and steps > 100 else "auto"
+
+
 class ScoreByEpoch(keras.callbacks.Callback):
     """Adds a score that no Keras metric computes to what Keras reports of each epoch.
 

@@ -119,46 +119,6 @@ def test_custom_architecture():
     assert f"```python\n{source}```" in (ROOT / "README.md").read_text("utf-8")
 
 
-@pytest.mark.slow
-def test_long_texts():
-    done = run_script(ROOT / "examples" / "long_texts_hierarchical_positions.py", "--quick")
-    assert done.returncode == 0, done.stderr
-    rows = re.findall(r"^(cut to the table|whole texts) +(\d+) +\d+\.\d%$", done.stdout, re.M)
-    assert rows == [("cut to the table", "16"), ("whole texts", "71")]
-    assert "=== whole texts: 71 tokens of at most 256" in done.stdout
-
-
-@pytest.mark.slow
-def test_conditional_language_model():
-    done = run_script(ROOT / "examples" / "conditional_language_model.py", "--quick")
-    assert done.returncode == 0, done.stderr
-    own = re.search(r"^under their label +(\d+\.\d+)$", done.stdout, re.M)
-    other = re.search(r"^under another +(\d+\.\d+)$", done.stdout, re.M)
-    assert float(own[1]) + 0.2 < float(other[1])
-    for label in "正负":
-        written = done.stdout.split(f"=== {label}\n")[1].split("\n\n")[0]
-        assert len(written.splitlines()) == 3
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", ["long_texts_hierarchical_positions.py", "conditional_language_model.py"]
-)
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--data", "nowhere.tsv"], "nowhere.tsv"),
-        (["--config", "bert_config.json"], "belong together"),
-        (["--epochs", "0"], "expected positive numbers"),
-    ],
-)
-def test_mistakes_in_other_examples(name, arguments, message):
-    done = run_script(ROOT / "examples" / name, *arguments)
-    assert done.returncode == 2
-    assert "Traceback" not in done.stderr
-    assert message in done.stderr.splitlines()[-1]
-
-
 # ---- mistakes --------------------------------------------------------------------------------
 
 
