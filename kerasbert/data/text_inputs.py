@@ -70,20 +70,30 @@ class TextInputs:
         if isinstance(model, cls):
             return model
         view = find_encoder(model)
+        return cls.of_encoder(view, _names(model, view), model.inputs[0].shape[1])
+
+    @classmethod
+    def of_encoder(cls, view, names, fixed_length=None):
+        """Returns those of an encoder.
+
+        Args:
+            view: its `EncoderView`.
+            names: see the class.
+            fixed_length: see the class.
+        """
         config = view.config
         start = config.first_position
-        fixed = model.inputs[0].shape[1]
-        limits = [fixed]
+        limits = [fixed_length]
         if config.position_limit is not None:
             limits.append(config.position_limit - start)
         return cls(
             vocab_size=config.vocab_size,
             max_length=min((limit for limit in limits if limit is not None), default=None),
-            names=_names(model, view),
+            names=names,
             segments=config.type_vocab_size if view.has_layer(NAMES[1]) else None,
             pad_id=config.pad_token_id,
             first_position=start,
-            fixed_length=fixed,
+            fixed_length=fixed_length,
         )
 
     def check(self, rows):

@@ -10,8 +10,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from kerasbert.data.text_inputs import Rows, TextInputs
-from kerasbert.errors import ConfigError, TokenizerError, check_integer
+from kerasbert.data.text_inputs import NAMES, Rows, TextInputs
+from kerasbert.errors import ConfigError, TokenizerError, check_integer, listing
 from kerasbert.models.view import find_encoder
 from kerasbert.tokenizers.base import TokenizerBase
 from kerasbert.tokenizers.sequences import Sequence, assemble, join_row
@@ -73,10 +73,13 @@ class MaskedLM:
                 "Expected a Tokenizer or SpTokenizer of kerasbert.tokenizers."
             )
         inner = self._view.model
-        self._inputs = TextInputs.of(inner)
+        # Not those of the model, which may be made for training and take targets too.
+        names = tuple(filter(self._view.has_layer, NAMES))
+        length = _input(self._view, names[0]).shape[1]
+        self._inputs = TextInputs.of_encoder(self._view, names, length)
         self.limit = self._inputs.max_length
         if inner not in _READERS:
-            _READERS[inner] = _make_reader(self._view)
+            _READERS[inner] = _make_reader(self._view, names)
         self._reader = _READERS[inner]
         self._check_vocabulary(tokenizer)
         self.tokenizer = tokenizer
@@ -220,7 +223,11 @@ def _check_head(view):
         )
 
 
-def _make_reader(view):
+def _input(view, name):
+    return view.calls(name)[0].output_tensors[0]
+
+
+def _make_reader(view, names):
     """Returns the model from inputs (B, L) and places (B, M) to logits (B, M, V)."""
     end = next(name for name in _ENDS if view.has_layer(name))
     start = next(name for name in _STARTS if view.has_layer(name))
@@ -228,12 +235,21 @@ def _make_reader(view):
     # Before the activation, which may be any: softmax, none, a function of the user's.
     logits = view.calls(end)[0].input_tensors[0]  # (B, L, V)
     places = keras.Input((None,), dtype="int32", name="places")
-    if hidden.shape[1] is None:
-        logits = keras.Model(hidden, logits)(_taken(hidden, places))  # (B, M, V)
-    else:
-        # The graph of a head that was built for L tokens takes no other number.
-        logits = _taken(logits, places)
-    return keras.Model([*view.model.inputs, places], logits)
+    try:
+        if hidden.shape[1] is None:
+            logits = keras.Model(hidden, logits)(_taken(hidden, places))  # (B, M, V)
+        else:
+            # The graph of a head that was built for L tokens takes no other number.
+            logits = _taken(logits, places)
+        return keras.Model([*(_input(view, name) for name in names), places], logits)
+    except ValueError as error:
+        known = {view.full_name(name) for name in names}
+        others = [tensor.name for tensor in view.model.inputs if tensor.name not in known]
+        raise ConfigError(
+            f"The model needs more than a text: {listing(others)}.\n"
+            f"Expected no other inputs than {listing(NAMES)}.\n"
+            "Build it without additional_input_layers and layer_norm_cond."
+        ) from error
 
 
 def _taken(vectors, places):
