@@ -34,16 +34,16 @@ class Task:
         data: what the data set is.
         files: `{option: path in the folder of data sets}`.
         score: which of its scores counts.
-        at_least: what that score is to reach, for every seed.
         options: further arguments of the command line.
+        at_least: what that score is to reach, for every seed; None if none has been stated yet.
     """
 
     script: str
     data: str
     files: dict
     score: str
-    at_least: float
     options: tuple = ()
+    at_least: float | None = None
 
     def command(self, folder, seed, output):
         """Returns the command line of one run."""
@@ -60,56 +60,48 @@ TASKS = {
         data="ResumeNER, its test set: entities of 8 types in lives of managers",
         files={"train": "ResumeNER/train.char.bmes", "valid": "ResumeNER/test.char.bmes"},
         score="F1",
-        at_least=0.85,
     ),
     "CLUENER": Task(
         script="entity_recognition_global_pointer",
         data="CLUENER, its development set: entities of 10 types in news",
         files={"train": "cluener/train.json", "valid": "cluener/dev.json"},
         score="F1",
-        at_least=0.50,
     ),
     "cmrc2018": Task(
         script="reading_comprehension_extractive",
         data="CMRC 2018, whole passages: trained on the development set, scored on the trial set",
         files={"data": "cmrc2018/cmrc2018_dev.json", "test": "cmrc2018/cmrc2018_trial.json"},
         score="F1",
-        at_least=0.20,
     ),
     "cmrc2018 written": Task(
         script="reading_comprehension_by_seq2seq",
         data="the same, parts of passages that hold the answer, short answers",
         files={"data": "cmrc2018/cmrc2018_dev.json", "test": "cmrc2018/cmrc2018_trial.json"},
         score="F1",
-        at_least=0.05,
     ),
     "casrel": Task(
         "relation_extraction_casrel",
         "DuIE-4000",
         {"train": "DuIE-4000/duie_train_4000.json", "valid": "DuIE-4000/duie_dev.json"},
         "F1",
-        at_least=0.0,
     ),
     "gplinker": Task(
         "relation_extraction_gplinker",
         "DuIE-4000",
         {"train": "DuIE-4000/duie_train_4000.json", "valid": "DuIE-4000/duie_dev.json"},
         "F1",
-        at_least=0.0,
     ),
     "sentiment": Task(
         script="sentence_classification",
         data="Chinese reviews, 2 labels; test texts that do not stand in the training data",
         files={name: SENTIMENT.format(name) for name in ("train", "valid", "test")},
         score="accuracy",
-        at_least=0.80,
     ),
     "SST-2": Task(
         script="sentence_classification",
         data="SST-2, phrases of English film reviews, 2 labels",
         files={"train": "SST-2/train.tsv", "valid": "SST-2/dev.tsv", "test": "SST-2/test.tsv"},
         score="accuracy",
-        at_least=0.75,
         options=("--epochs", "2", "--batch-size", "64"),
     ),
     "AFQMC": Task(
@@ -117,7 +109,6 @@ TASKS = {
         data="AFQMC, pairs of questions to a bank, 31 % mean the same",
         files={"train": "bertorch-AFQMC/train.txt", "valid": "bertorch-AFQMC/dev.txt"},
         score="average precision",
-        at_least=0.35,
         options=("--epochs", "2", "--batch-size", "64", "--learning-rate", "2e-3"),
     ),
     "adversarial": Task(
@@ -125,7 +116,6 @@ TASKS = {
         data="2,000 of the same reviews, FGM",
         files={"train": SENTIMENT.format("train"), "valid": SENTIMENT.format("test")},
         score="accuracy, fgm",
-        at_least=0.70,
     ),
     "iflytek": Task(
         script="long_texts_hierarchical_positions",
@@ -135,7 +125,6 @@ TASKS = {
             "valid": "FewCLUE-iflytek/test_public.json",
         },
         score="accuracy, whole texts",
-        at_least=0.2,
         options=("--maxlen", "384"),
     ),
     "AFQMC, vectors": Task(
@@ -143,7 +132,6 @@ TASKS = {
         data="AFQMC, as above; Spearman correlation of cosine and label",
         files={"train": "bertorch-AFQMC/train.txt", "valid": "bertorch-AFQMC/dev.txt"},
         score="correlation",
-        at_least=0.17,
         options=("--batch-size", "64"),
     ),
     "titles": Task(
@@ -151,7 +139,6 @@ TASKS = {
         data="THUCNews titles, 10 labels: trained on dev, scored on 2,000 of test",
         files={"train": "THUCNews-titles/dev.txt", "valid": "THUCNews-titles/test.txt"},
         score="likeliest under their label",
-        at_least=0.5,
         options=("--epochs", "4", "--score", "1000"),
     ),
 }
@@ -173,7 +160,7 @@ def short_of(kept):
         f"expected at least {TASKS[name].at_least:.1%}"
         for name, runs in kept.items()
         for seed, figures in runs.items()
-        if figures["scores"][TASKS[name].score] < TASKS[name].at_least
+        if figures["scores"][TASKS[name].score] < (TASKS[name].at_least or 0)
     ]
 
 
@@ -190,7 +177,8 @@ def table(kept):
         last = list(runs.values())[-1]
         guess = "" if last["guess"] is None else f"{last['guess']:.1%}"
         minutes = mean(figures["processor_seconds"] for figures in runs.values()) / 60
-        cells = [f"[{name}]({task.script}.py)", task.data, task.score, f"{task.at_least:.1%}"]
+        stated = "" if task.at_least is None else f"{task.at_least:.1%}"
+        cells = [f"[{name}]({task.script}.py)", task.data, task.score, stated]
         cells += [f"{mean(scores):.1%}", f"{min(scores):.1%} … {max(scores):.1%}", guess]
         cells += [", ".join(runs), f"{last['parameters']:,}", f"{minutes:.1f}"]
         lines.append(f"| {' | '.join([*cells, max(f['date'] for f in runs.values())])} |")
