@@ -102,7 +102,7 @@ TASKS = {
         data="SST-2, phrases of English film reviews, 2 labels",
         files={"train": "SST-2/train.tsv", "valid": "SST-2/dev.tsv", "test": "SST-2/test.tsv"},
         score="accuracy",
-        options=("--epochs", "2", "--batch-size", "64"),
+        options=("--epochs", "1", "--batch-size", "64"),
     ),
     "AFQMC": Task(
         script="sentence_pairs",
