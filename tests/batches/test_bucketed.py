@@ -10,7 +10,7 @@ import pytest
 import kerasbert
 from batches.counting import Texts, assert_each_once, counting_model
 from fixtures import tiny_config
-from harness import refused
+from harness import WITHOUT_XLA, refused
 from kerasbert.data import BucketedDataset, TextInputs
 from kerasbert.data.buckets import STEP, bucket_lengths, common_length
 from kerasbert.errors import ConfigError, TokenizerError
@@ -230,7 +230,7 @@ def test_every_way_to_feed_gives_the_same_loss():
     losses = {}
     for name, given in ways.items():
         model.set_weights(start)
-        model.compile("sgd", loss)
+        model.compile("sgd", loss, **WITHOUT_XLA)
         steps = 6 if name == "generator" else None
         losses[name] = model.fit(
             *given,

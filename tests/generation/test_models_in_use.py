@@ -8,7 +8,7 @@ import pytest
 from plain_writing import all_logits, decoding, log_softmax
 from writers import ENDS, FEW_NAMES, VOCABULARY, fill, random_prompts, writer
 
-from harness import saved_and_loaded
+from harness import STEP_BY_STEP, saved_and_loaded
 from kerasbert import layers
 from kerasbert.generation import generate, stream
 from kerasbert.tokenizers import Tokenizer
@@ -88,7 +88,8 @@ def test_a_model_that_is_trained(name):
     model = one.build()
     before = texts(model, one)
     row = [np.repeat(part, 4, axis=0) for part in one.row(list(range(5, 12)), [9, 8, 7])]
-    model.compile(keras.optimizers.SGD(0.5), "sparse_categorical_crossentropy")
+    loss = "sparse_categorical_crossentropy"
+    model.compile(keras.optimizers.SGD(0.5), loss, **STEP_BY_STEP)
     for token in (33, 34):
         wanted = np.full((*row[-1].shape, 1), token)
         model.fit(row, wanted, epochs=2, verbose=0)

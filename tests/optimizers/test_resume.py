@@ -13,6 +13,7 @@ import pytest
 from updates import cross_entropy, numbers, small_data, small_model
 
 import kerasbert
+from harness import WITHOUT_XLA
 from kerasbert.optimizers import (
     LAMB,
     AdamW,
@@ -49,7 +50,7 @@ def one_and_one_and_two(make, folder):
     for epochs in (1, 2):
         model = small_model()
         model.get_layer("norm").trainable = False
-        model.compile(optimizer_of(make), cross_entropy())
+        model.compile(optimizer_of(make), cross_entropy(), **WITHOUT_XLA)
         fit(model, epochs)
         models.append(model)
     saved, whole = models

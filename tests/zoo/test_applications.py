@@ -8,7 +8,7 @@ import pytest
 from families import assert_close, family_of, outputs_of
 
 from fixtures import random_batch, write_checkpoint
-from harness import default_and_slow, refused, silent, to_numpy
+from harness import WITHOUT_XLA, default_and_slow, refused, silent, to_numpy
 from kerasbert import build_transformer_model, model_report
 from kerasbert.errors import ConfigError
 from reference.forward import dense
@@ -187,7 +187,8 @@ def test_saved_and_trained(model, application, tmp_path):
     again = keras.models.load_model(tmp_path / "model.keras")
     np.testing.assert_array_equal(call(again, batch), call(network, batch))
     # The next token is learned by heart.
-    again.compile(keras.optimizers.Adam(0.01), "sparse_categorical_crossentropy")
+    loss = "sparse_categorical_crossentropy"
+    again.compile(keras.optimizers.Adam(0.01), loss, **WITHOUT_XLA)
     shifted = np.roll(IDS, -1, axis=1)
     weights = (shifted != 0).astype("float32")
     losses = again.fit(batch, shifted, sample_weight=weights, epochs=12, verbose=0).history["loss"]
