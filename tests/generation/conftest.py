@@ -1,7 +1,5 @@
 """Two ways to spare the time that XLA takes to compile."""
 
-import functools
-
 import keras
 import pytest
 
@@ -9,13 +7,13 @@ from kerasbert.generation import compilation
 
 
 @pytest.fixture
-def quick_to_compile(monkeypatch):
-    """Leaves XLA out: steps take longer then, but far less than it takes to compile them."""
-    if keras.backend.backend() == "tensorflow":
-        import tensorflow as tf
+def quick_to_compile(request):
+    """Leaves XLA out: a few steps are over before TensorFlow has so much as traced one.
 
-        make = functools.partial(tf.function, autograph=False)
-        monkeypatch.setattr(compilation, "compiled", lambda function, variables: make(function))
+    On JAX steps stay compiled: as they are they take longest there.
+    """
+    if keras.backend.backend() == "tensorflow":
+        request.getfixturevalue("do_not_compile")
 
 
 @pytest.fixture
