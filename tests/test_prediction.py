@@ -41,8 +41,9 @@ def one_at_a_time(model, some):
     for text in some:
         pair = text if isinstance(text, tuple) else (text,)
         ids, segments = TOKENIZER.encode(*pair)
-        # Not by predict, which would be compiled for every length.
-        found = model([np.array([ids]), np.array([segments])], training=False)
+        # By predict TensorFlow would compile every length; JAX takes longer step by step.
+        run = model if keras.backend.backend() == "tensorflow" else model.predict_on_batch
+        found = run([np.array([ids]), np.array([segments])])
         yield keras.tree.map_structure(to_numpy, found)
 
 
