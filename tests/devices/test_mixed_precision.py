@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from devices.models import KINDS, batch, build, classifier, outputs
-from harness import default_and_slow
+from harness import STEP_BY_STEP, default_and_slow
 
 POLICIES = ("mixed_float16", "mixed_bfloat16", "float16", "bfloat16")
 # Every policy for one kind, and for every kind one of them in turn.
@@ -41,11 +41,11 @@ def test_numbers_of_a_policy_set_globally_and_for_a_model(kind, policy):
 @pytest.mark.parametrize(("kind", "policy"), default_and_slow(PAIRS, [("albert", "mixed_float16")]))
 def test_twenty_steps(kind, policy):
     """Rows with no, some and nothing but padding; the loss stays finite and gets smaller."""
-    model = classifier(build(kind, dtype=policy))
+    model = classifier(build(kind, dtype=policy, num_hidden_layers=2))
     optimizer = keras.optimizers.Adam(1e-3, epsilon=1e-4 if policy == "float16" else 1e-7)
     scaled = policy == "mixed_float16"
     optimizer = keras.optimizers.LossScaleOptimizer(optimizer) if scaled else optimizer
-    model.compile(optimizer, "mse", jit_compile=False)
+    model.compile(optimizer, "mse", **STEP_BY_STEP)
     inputs, target = batch(model), np.random.default_rng(1).normal(size=(4, 3))
     losses = [float(model.train_on_batch(inputs, target)) for _ in range(20)]
     assert np.isfinite(losses).all() and losses[-1] < losses[0]
