@@ -22,7 +22,8 @@ TOKENIZER = Tokenizer(
 
 
 def albert(**options):
-    config = tiny_config("google_albert", vocab_size=32, max_position_embeddings=64)
+    sizes = {"vocab_size": 32, "max_position_embeddings": 64, "num_hidden_layers": 1}
+    config = tiny_config("google_albert", **sizes)
     return kerasbert.build_transformer_model(config, model="albert", verbose=0, **options)
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from updates import cross_entropy, numbers, small_data, small_model
 
-from harness import WITHOUT_XLA, default_and_slow
+from harness import STEP_BY_STEP, WITHOUT_XLA, default_and_slow
 from kerasbert.optimizers import LAMB, AdamW, Averaging, Lookahead, WarmupDecay, extend
 
 IDS, LABELS = small_data(24)
@@ -14,7 +14,7 @@ ALL = extend(AdamW, Lookahead, Averaging)
 
 def trained(optimizer, batch_size, epochs=2, **options):
     model = small_model()
-    model.compile(optimizer, cross_entropy(), **(options or WITHOUT_XLA))
+    model.compile(optimizer, cross_entropy(), **(options or STEP_BY_STEP))
     model.fit(IDS, LABELS, batch_size=batch_size, epochs=epochs, shuffle=False, verbose=0)
     return numbers(model.trainable_variables)
 
@@ -51,7 +51,7 @@ def test_left_over_batches_wait_for_the_next_epoch():
     trained(optimizer, 3, epochs=1)
     assert int(optimizer.iterations) == 1
     assert max(np.abs(g).max() for g in numbers(optimizer._accumulated_gradients)) > 0
-    one = trained(AdamW(1e-2, gradient_accumulation_steps=5), 3, epochs=2, jit_compile=True)
+    one = trained(AdamW(1e-2, gradient_accumulation_steps=5), 3, epochs=2, **WITHOUT_XLA)
     again = AdamW(1e-2, gradient_accumulation_steps=5)
     close(one, trained(again, 3, epochs=2))
     assert int(again.iterations) == 3
