@@ -149,13 +149,12 @@ def test_cached_as_uncached_for_200_prompts(one, method):
     compare(one, random_prompts(200, seed=8), method)
 
 
-@pytest.mark.parametrize(
-    ("name", "method"),
-    [("albert_unilm", "beam"), pytest.param("t5", "greedy", marks=pytest.mark.slow)],
-)
+# The default run has one such comparison in `test_nothing_is_traced_twice`.
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "method"), [("albert_unilm", "beam"), ("t5", "greedy")])
 def test_compiled_cached_as_uncached(name, method):
     one = writer(name)
-    compare(one, random_prompts(16, seed=9), method, one.build(num_hidden_layers=2))
+    compare(one, random_prompts(16, seed=9), method, one.build())
 
 
 @pytest.mark.backends

@@ -10,7 +10,7 @@ from writers import ENDS, FEW_NAMES, VOCABULARY, fill, random_prompts, writer
 
 from harness import STEP_BY_STEP, saved_and_loaded
 from kerasbert import layers
-from kerasbert.generation import generate, stream
+from kerasbert.generation import compilation, generate, stream
 from kerasbert.tokenizers import Tokenizer
 
 MOST = 5
@@ -155,7 +155,7 @@ def test_nothing_is_traced_twice(name, method, monkeypatch):
         return call(self, *args, **kwargs)
 
     monkeypatch.setattr(layers.Embedding, "call", counting)
-    model = one.build()
+    model = one.build(num_hidden_layers=2)
     traced.clear()
     generate(model, random_prompts(4, seed=41, low=9, longest=16), 20, method)
     first = len(traced)
@@ -166,8 +166,13 @@ def test_nothing_is_traced_twice(name, method, monkeypatch):
     assert len(traced) == first
     # Weights that changed are no reason either.
     model.set_weights([weight + 0.01 for weight in model.get_weights()])
-    generate(model, random_prompts(4, seed=45, low=9, longest=16), 20, method)
+    prompts = random_prompts(4, seed=45, low=9, longest=16)
+    found = generate(model, prompts, 20, method)
     assert len(traced) == first
+    # And XLA computes what is computed without it, and without a cache.
+    monkeypatch.setattr(compilation, "compiled", lambda function, variables: function)
+    wanted = generate(model, prompts, 20, method, use_cache=False)
+    assert [text.tolist() for text in found] == [text.tolist() for text in wanted]
 
 
 # ---- streams ---------------------------------------------------------------------------------
