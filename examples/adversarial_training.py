@@ -10,7 +10,7 @@ FGM (Miyato et al. 2016, arXiv:1605.07725) adds the worst small shift of the tok
 R-Drop (Liang et al. 2021, arXiv:2106.14448) wants two passes with different dropout to agree;
 see `kerasbert.training`. All methods start from the same weights and see the same batches. The
 form of the data is that of sentence_classification.py; --limit takes few of the texts, always the
-same ones. Without arguments it is a small RoFormer with random weights, on made-up reviews.
+same ones. Without arguments it is a small BERT with random weights, on made-up reviews.
 """
 
 import os

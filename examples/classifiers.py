@@ -13,7 +13,6 @@ from kerasbert.training import recipe_for
 
 # Of models with random weights; hidden_size is small, as is the time to learn.
 SIZES = {
-    "model_type": "roformer",
     "hidden_size": 64,
     "intermediate_size": 256,
     "initializer_range": 0.12,  # about 1 / sqrt(hidden_size): 0.02 is for greater models

@@ -119,7 +119,6 @@ def prepare(args, texts):
         "intermediate_size": 2 * size,
         "num_hidden_layers": 1 if args.quick else 2,
         "initializer_range": size**-0.5,
-        "max_position_embeddings": max(args.maxlen, 64),
     }
     config, tokenizer = starting_point(args, texts, at_least=2 if large else 1, **sizes)
     encoder = build_transformer_model(config, args.checkpoint)

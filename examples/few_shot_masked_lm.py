@@ -11,7 +11,7 @@ Schick and Schütze 2020, arXiv:2001.07676): first without any labelled text, th
 on the few there are. Beside it stands what the usual head, a softmax on the mean of the last
 hidden states, learns from the same texts and the same weights. Data are lines of a text, a tab and
 its label, or JSON objects such as {"sentence": "…", "label": "…"}. Without a checkpoint a small
-RoFormer is first trained as a masked language model on texts without labels; without arguments at
+BERT is first trained as a masked language model on texts without labels; without arguments at
 all, on made-up ones.
 """
 

@@ -237,7 +237,6 @@ def sizes(args):
         "num_attention_heads": 3,
         "intermediate_size": 384,
         "initializer_range": 0.1,  # about 1 / sqrt(hidden_size): 0.02 is for greater models
-        "max_position_embeddings": max(args.maxlen, 512),
         "hidden_dropout_prob": 0.0,
         "attention_probs_dropout_prob": 0.0,
     }

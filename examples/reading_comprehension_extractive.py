@@ -198,7 +198,6 @@ def sizes(args):
         "num_attention_heads": 4,
         "intermediate_size": 2 * hidden_size,
         "initializer_range": 0.1,  # about 1 / sqrt(hidden_size): 0.02 is for greater models
-        "max_position_embeddings": max(args.maxlen, 512),
         "type_vocab_size": 2 + LONGEST_RUN,
     }
 

@@ -49,7 +49,8 @@ def _config(tokenizer, sizes):
 def starting_point(args, texts, at_least=1, **sizes):
     """Returns config and tokenizer: the user's, or those of a small model with random weights."""
     if not args.config:
-        return small_model(texts, at_least, **sizes)
+        positions = {"max_position_embeddings": max(args.maxlen, 512)}
+        return small_model(texts, at_least, **{**positions, **sizes})
     kind = SpTokenizer if args.vocab.suffix == ".model" else Tokenizer
     return args.config, kind(args.vocab, do_lower_case=True)
 

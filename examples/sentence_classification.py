@@ -9,7 +9,7 @@ Each line of the data is a text, a tab and its label; there may be any number of
 header that ends in `label`. A checkpoint is fine-tuned with the rate that its authors used, found
 by `recipe_for` (Devlin et al. 2018, arXiv:1810.04805, section 4.1, who take the vector of [CLS]
 in the place of the mean). Texts of --test that stand in --train as well do not count for the
-first scores. Without arguments it is a small RoFormer with random weights, on made-up reviews.
+first scores. Without arguments it is a small BERT with random weights, on made-up reviews.
 """
 
 import os

@@ -9,7 +9,7 @@ Each line of the data has two texts and 1 or 0, tab separated, as AFQMC. The enc
 `[CLS] one [SEP] other [SEP]` (Devlin et al. 2018, arXiv:1810.04805); its head compares the means
 of both texts, u and v, by |u - v| and u * v (Conneau et al. 2017, arXiv:1705.02364). As fewer
 pairs mean the same than do not, average precision is what counts: it looks at the order of all
-pairs, and guessing gives the share of ones. Without arguments it is a small RoFormer with random
+pairs, and guessing gives the share of ones. Without arguments it is a small BERT with random
 weights, on made-up questions.
 """
 

@@ -12,7 +12,7 @@ batch, that with the higher label is to have the higher cosine. It is scored by 
 correlation (Spearman) of cosines and labels; beside it stand that of the characters which two
 sentences have in common, and that of the encoder before the training. Each line of the data is a
 sentence, a tab, another, a tab, and a number, such as 1 if they mean the same, else 0. Without
-arguments it is a small RoFormer with random weights, on made-up questions.
+arguments it is a small BERT with random weights, on made-up questions.
 """
 
 import math
