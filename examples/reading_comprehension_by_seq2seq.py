@@ -36,10 +36,9 @@ from questions import (
     train_and_test,
     with_short_answers,
 )
-from runs import Run, optimizer, starting_point
+from runs import Run, load_encoder, optimizer, starting_point
 from shared import UsageError, main, sample
 
-from kerasbert import build_transformer_model
 from kerasbert.data import sequence_padding
 from kerasbert.generation import generate, stream
 from kerasbert.layers import Loss
@@ -206,7 +205,7 @@ def run(args):
     asked = [cut(question, room(args), rng) for question in asked]
     print(f"{len(questions):,} of {len(data):,} questions to train on have a short answer,")
     print(f"{len(asked):,} of {len(test):,} of the test", flush=True)
-    model = build_transformer_model(config, args.checkpoint, application="unilm", with_mlm="linear")
+    model = load_encoder(args, config, tokenizer, application="unilm", with_mlm="linear")
     mask = tokenizer.token_to_id("[MASK]")
 
     def make(chosen):

@@ -25,11 +25,11 @@ from classifiers import (
     compile_classifier,
     guessing,
     label_names,
-    load_encoder,
+    left_to_score,
     stand_in,
 )
 from files import read_labelled
-from runs import Run, starting_point
+from runs import Run, load_encoder, starting_point
 from shared import main, sample
 from sklearn.metrics import accuracy_score, classification_report, f1_score
 
@@ -79,7 +79,7 @@ def run(args):
     train, valid = read_labelled(args.train), read_labelled(args.valid)
     scored = read_labelled(args.test) if args.test else valid
     labels, seen = label_names(train, valid, scored), stand_in(train, scored)
-    valid = [row for row, known in zip(valid, stand_in(train, valid), strict=True) if not known]
+    valid = left_to_score(train, valid)
     print(f"{len(train):,} texts to train on, {len(valid):,} for validation, labels: {labels}")
     print(f"{len(seen):,} texts to score, {seen.sum():,} of them stand in the training data too")
 

@@ -27,12 +27,11 @@ from classifiers import (
     compile_classifier,
     guessing,
     label_names,
-    load_encoder,
-    stand_in,
+    left_to_score,
 )
 from files import read_columns
 from keras import ops
-from runs import Run, starting_point
+from runs import Run, load_encoder, starting_point
 from shared import UsageError, main, sample
 from sklearn.metrics import accuracy_score, average_precision_score, f1_score
 
@@ -92,10 +91,10 @@ def run(args):
     """Trains a model on pairs, and scores it."""
     session = Run("sentence_pairs", args)
     train, valid = read_pairs(args.train), read_pairs(args.valid)
-    labels, seen = label_names(train, valid), stand_in(both_ways(train), valid)
-    valid = [row for row, known in zip(valid, seen, strict=True) if not known]
+    labels, given = label_names(train, valid), len(valid)
+    valid = left_to_score(both_ways(train), valid)
     print(f"{len(train):,} pairs to train on, {len(valid):,} for validation", end=" ")
-    print(f"({seen.sum()} others stand in the training data too)")
+    print(f"({given - len(valid)} others stand in the training data too)")
 
     texts = [text for row in train for text in row[:-1]]
     at_least = 2 if len(train) > 1000 else 1

@@ -25,7 +25,7 @@ import keras
 import numpy as np
 from files import read_columns
 from keras import ops
-from runs import Run, ScoreByEpoch, optimizer, starting_point, use_xla
+from runs import Run, ScoreByEpoch, load_encoder, optimizer, starting_point, use_xla
 from scipy.stats import spearmanr
 from shared import UsageError, main, sample
 
@@ -150,7 +150,7 @@ def run(args):
     sizes = TINY if args.quick else SIZES
     at_least = 2 if len(train) > 1000 else 1
     config, tokenizer = starting_point(args, sentences_of(train), at_least, **sizes)
-    encoder = classifiers.load_encoder(args, config, tokenizer)
+    encoder = load_encoder(args, config, tokenizer)
     states = [hidden_state(encoder, 0), encoder.output]
     vectors = GlobalAveragePooling1D()(keras.layers.Average()(states))
     model = keras.Model(encoder.inputs, vectors)
