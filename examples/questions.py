@@ -166,6 +166,19 @@ def cloze(question, mask, rng):
     return question._replace(ids=ids, start=start, end=start + size)
 
 
+def continuation(question, mask, rng):
+    """Returns the easiest exercise on the same passage: what follows these tokens?
+
+    It teaches to copy, on which all answers in the words of a passage rest.
+    """
+    passage = question.passage
+    size = min(MAX_EXERCISE, len(passage))
+    start = int(rng.integers(0, len(passage) - size + 1))
+    before = passage[max(start - int(rng.integers(2, 9)), 0) : start]
+    ids = [question.ids[0], *before, mask, question.ids[-1]]
+    return question._replace(ids=ids, start=start, end=start + size)
+
+
 def prompt(question):
     """Returns the ids that a model reads: [CLS] question [SEP] passage [SEP]."""
     return [*question.ids, *question.passage, question.ids[-1]]

@@ -177,6 +177,17 @@ def test_exercises_hide_a_span_of_the_passage(module, sample):
         assert all(token in rest for token in after)
 
 
+def test_easy_exercises_ask_for_what_follows(module, sample):
+    rng = np.random.default_rng(0)
+    for question in sample[0]:
+        made = module.continuation(question, MASK, rng)
+        assert made.end - made.start == min(module.MAX_EXERCISE, len(question.passage))
+        assert 0 <= made.start < made.end <= len(made.passage) == len(question.passage)
+        before = made.ids[1:-2]
+        assert made.ids[-2:] == [MASK, question.ids[-1]] and len(before) <= min(8, made.start)
+        assert before == question.passage[made.start - len(before) : made.start]
+
+
 def test_text_of_tokens(module):
     question = module.Question([], [5, 6, 7], [[1], [2, 3], []], 0, 1, "", " ab c", [])
     assert module.span_text(question, 0, 2) == "ab "

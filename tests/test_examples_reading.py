@@ -69,16 +69,22 @@ def test_what_is_to_be_written(example, module):
     assert not ids[2].any() and not segments[2].any()
 
 
-def test_parts_to_learn_from(example, module):
-    rng = np.random.default_rng(0)
+def test_lessons_begin_with_copying(example, module, monkeypatch):
+    monkeypatch.setattr(example, "to_write", lambda questions, args: questions)
+    args = SimpleNamespace(maxlen=example.MAX_ANSWER + module.MAX_QUESTION + 2 + 9, seed=0)
     whole = of(module, "abcdefghijklmnopqrst", 4, 7, asked="xyz")
-    parts = [example.draw(whole, 9, MASK, rng) for _ in range(400)]
+    lessons = example.Lessons(8, MASK, args)
+    steps = [lessons([whole] * 400) for _ in range(8)]
+    parts = [part for step in steps for part in step]
     assert {len(part.passage) for part in parts} == set(range(3, 10))
     assert all(0 <= part.start < part.end <= len(part.passage) for part in parts)
-    exercises = [MASK in part.ids for part in parts]
-    assert 0.5 < np.mean(exercises) < 0.7
-    for part, exercise in zip(parts, exercises, strict=True):
-        assert exercise or module.span_text(part, part.start, part.end) == "efg"
+    # Nothing behind the mask but [SEP], and the answer is all of the part.
+    copied = [np.mean([p.ids[-2] == MASK and p.start == 0 for p in step]) for step in steps]
+    assert copied[0] == 1 and copied[0] > copied[1] > copied[2] > copied[4]
+    made_up = [np.mean([MASK in part.ids for part in step]) for step in steps]
+    assert made_up[0] == 1 and all(0.5 < share < 0.7 for share in made_up[4:])
+    for part in parts:
+        assert MASK in part.ids or module.span_text(part, part.start, part.end) == "efg"
 
 
 # ---- loss ------------------------------------------------------------------------------------
