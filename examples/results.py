@@ -60,6 +60,7 @@ TASKS = {
         data="ResumeNER, its test set: entities of 8 types in lives of managers",
         files={"train": "ResumeNER/train.char.bmes", "valid": "ResumeNER/test.char.bmes"},
         score="F1",
+        options=("--epochs", "8", "--batch-size", "32"),
     ),
     "CLUENER": Task(
         script="entity_recognition_global_pointer",

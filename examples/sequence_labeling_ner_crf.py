@@ -27,7 +27,7 @@ from entities import (
     tags_of,
     types_of,
 )
-from runs import Run, ScoreByEpoch, load_encoder, optimizer, starting_point
+from runs import Run, ScoreByEpoch, load_encoder, optimizer, starting_point, use_xla
 from seqeval.metrics import classification_report, f1_score, precision_score, recall_score
 from seqeval.metrics.sequence_labeling import get_entities
 from seqeval.scheme import IOB2
@@ -54,7 +54,9 @@ def compile_model(model, steps, args):
     # At the rates of fine-tuning the transitions would hardly move.
     faster = {"^crf/": max(0.01 / args.learning_rate, 1.0)}
     loss = model.get_layer("crf").sparse_loss
-    model.compile(optimizer(args, steps, multipliers=faster), loss, jit_compile=not args.quick)
+    model.compile(
+        optimizer(args, steps, multipliers=faster), loss, jit_compile=use_xla(args, steps)
+    )
 
 
 def token_labels(pairs, characters, tags):
