@@ -272,7 +272,7 @@ if __name__ == "__main__":
             "test": (None, "questions to answer; default every sixth passage of --data"),
         },
         maxlen=98,
-        epochs=(8, 12),
+        epochs=(16, 12),
         quick_epochs=2,
         rates=(5e-5, 1e-3),
     )
