@@ -136,6 +136,6 @@ if __name__ == "__main__":
         },
         maxlen=64,
         epochs=(3, 12),
-        quick_epochs=8,
-        rates=(None, 1e-3),
+        quick_epochs=12,
+        rates=(None, 3e-3),
     )
