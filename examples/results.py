@@ -61,6 +61,7 @@ TASKS = {
         files={"train": "ResumeNER/train.char.bmes", "valid": "ResumeNER/test.char.bmes"},
         score="F1",
         options=("--epochs", "8", "--batch-size", "32"),
+        at_least=0.9,
     ),
     "CLUENER": Task(
         script="entity_recognition_global_pointer",
@@ -80,6 +81,7 @@ TASKS = {
         data="the same, parts of passages that hold the answer, short answers",
         files={"data": "cmrc2018/cmrc2018_dev.json", "test": "cmrc2018/cmrc2018_trial.json"},
         score="F1",
+        at_least=0.2,
     ),
     "casrel": Task(
         script="relation_extraction_casrel",
@@ -87,6 +89,7 @@ TASKS = {
         files={"train": "DuIE-4000/duie_train_4000.json", "valid": "DuIE-4000/duie_dev.json"},
         score="F1",
         options=("--epochs", "8", "--batch-size", "32"),
+        at_least=0.28,
     ),
     "gplinker": Task(
         script="relation_extraction_gplinker",
@@ -116,6 +119,7 @@ TASKS = {
         files={"train": "bertorch-AFQMC/train.txt", "valid": "bertorch-AFQMC/dev.txt"},
         score="average precision",
         options=("--epochs", "1", "--batch-size", "64", "--learning-rate", "2e-3"),
+        at_least=0.37,
     ),
     "adversarial": Task(
         script="adversarial_training",
