@@ -60,6 +60,7 @@ def test_pairs_stay_pairs(classifiers):
 def test_texts_seen_in_training(classifiers):
     rows = [("很好", "负"), ("差", "负"), ("好", "正")]
     assert classifiers.stand_in(ROWS, rows).tolist() == [True, False, True]
+    assert classifiers.left_to_score(ROWS, rows) == rows[1:2]
     pairs = [("一", "二", "1"), ("二", "一", "1")]
     assert classifiers.stand_in(pairs[:1], pairs).tolist() == [True, False]
     with pytest.raises(ValueError, match="all of them stand in --train"):

@@ -31,9 +31,9 @@ def small(example, labels=("a", "b", "c")):
     """A model with random weights, its tokenizer and three texts."""
     rows = list(zip(["很好", "不好不好", "不"], labels, strict=True))
     texts = [text for text, _ in rows]
-    config, tokenizer = example.starting_point(SimpleNamespace(config=None), texts, **example.TINY)
+    args = SimpleNamespace(config=None, checkpoint=None, maxlen=16)
+    config, tokenizer = example.starting_point(args, texts, **example.TINY)
     config["hidden_dropout_prob"] = 0.0
-    args = SimpleNamespace(checkpoint=None, maxlen=16)
     model = example.language_model(args, config, tokenizer, len(labels))
     return model, tokenizer, example.Labelled(rows, list(labels)), args
 

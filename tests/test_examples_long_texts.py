@@ -24,7 +24,7 @@ def test_quick(tmp_path):
 @pytest.mark.slow
 def test_a_model_without_a_table_of_positions():
     example = load(NAME)
-    args = SimpleNamespace(checkpoint=None, config=None, seed=0)
+    args = SimpleNamespace(checkpoint=None, config=None, seed=0, maxlen=64)
     sizes = {**example.SIZES, "model_type": "roformer"}
     config, tokenizer = example.starting_point(args, ["好书"], **sizes)
     for hierarchical in (None, True):
