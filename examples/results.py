@@ -53,6 +53,15 @@ class Task:
 
 
 SENTIMENT = "sentiment/sentiment/sentiment.{}.data"
+AFQMC = {"train": "bertorch-AFQMC/train.txt", "valid": "bertorch-AFQMC/dev.txt"}
+CMRC = {"data": "cmrc2018/cmrc2018_dev.json", "test": "cmrc2018/cmrc2018_trial.json"}
+# What both examples of triples are scored on.
+DUIE = {
+    "data": "DuIE: 4,398 sentences to train on, 2,000 others; 46 predicates",
+    "files": {"train": "DuIE-4000/duie_train_4000.json", "valid": "DuIE-4000/duie_dev.json"},
+    "score": "F1",
+    "options": ("--epochs", "8", "--batch-size", "32"),
+}
 
 TASKS = {
     "ResumeNER": Task(
@@ -73,31 +82,18 @@ TASKS = {
     "cmrc2018": Task(
         script="reading_comprehension_extractive",
         data="CMRC 2018, whole passages: trained on the development set, scored on the trial set",
-        files={"data": "cmrc2018/cmrc2018_dev.json", "test": "cmrc2018/cmrc2018_trial.json"},
+        files=CMRC,
         score="F1",
     ),
     "cmrc2018 written": Task(
         script="reading_comprehension_by_seq2seq",
-        data="the same, parts of passages that hold the answer, short answers",
-        files={"data": "cmrc2018/cmrc2018_dev.json", "test": "cmrc2018/cmrc2018_trial.json"},
+        data="CMRC 2018, parts of passages that hold a short answer; development and trial set",
+        files=CMRC,
         score="F1",
         at_least=0.2,
     ),
-    "casrel": Task(
-        script="relation_extraction_casrel",
-        data="DuIE: 4,398 sentences to train on, 2,000 others; 46 predicates",
-        files={"train": "DuIE-4000/duie_train_4000.json", "valid": "DuIE-4000/duie_dev.json"},
-        score="F1",
-        options=("--epochs", "8", "--batch-size", "32"),
-        at_least=0.28,
-    ),
-    "gplinker": Task(
-        script="relation_extraction_gplinker",
-        data="DuIE: 4,398 sentences to train on, 2,000 others; 46 predicates",
-        files={"train": "DuIE-4000/duie_train_4000.json", "valid": "DuIE-4000/duie_dev.json"},
-        score="F1",
-        options=("--epochs", "8", "--batch-size", "32"),
-    ),
+    "casrel": Task(script="relation_extraction_casrel", at_least=0.28, **DUIE),
+    "gplinker": Task(script="relation_extraction_gplinker", **DUIE),
     "sentiment": Task(
         script="sentence_classification",
         data="Chinese reviews, 2 labels; test texts that do not stand in the training data",
@@ -116,14 +112,14 @@ TASKS = {
     "AFQMC": Task(
         script="sentence_pairs",
         data="AFQMC, pairs of questions to a bank, 31 % mean the same",
-        files={"train": "bertorch-AFQMC/train.txt", "valid": "bertorch-AFQMC/dev.txt"},
+        files=AFQMC,
         score="average precision",
         options=("--epochs", "1", "--batch-size", "64", "--learning-rate", "2e-3"),
         at_least=0.37,
     ),
     "adversarial": Task(
         script="adversarial_training",
-        data="2,000 of the same reviews, FGM",
+        data="2,000 of the Chinese reviews, FGM",
         files={"train": SENTIMENT.format("train"), "valid": SENTIMENT.format("test")},
         score="accuracy, fgm",
     ),
@@ -139,8 +135,8 @@ TASKS = {
     ),
     "AFQMC, vectors": Task(
         script="sentence_similarity",
-        data="AFQMC, as above; Spearman correlation of cosine and label",
-        files={"train": "bertorch-AFQMC/train.txt", "valid": "bertorch-AFQMC/dev.txt"},
+        data="AFQMC; Spearman correlation of cosine and label",
+        files=AFQMC,
         score="correlation",
         options=("--batch-size", "64"),
     ),
