@@ -19,7 +19,6 @@ import time
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import keras
-import numpy as np
 from classifiers import (
     SIZES,
     TINY,
@@ -29,6 +28,7 @@ from classifiers import (
     guessing,
     label_names,
     left_to_score,
+    some_of,
 )
 from files import read_labelled
 from runs import Run, load_encoder, starting_point
@@ -46,12 +46,6 @@ METHODS = {
     "gradient-penalty": GradientPenalty,
     "vat": VirtualAdversarial,
 }
-
-
-def some_of(rows, limit):
-    """Returns so many of the rows, always the same ones."""
-    order = np.random.default_rng(0).permutation(len(rows))[:limit]
-    return [rows[i] for i in order]
 
 
 def train_by(method, session, config, tokenizer, train, valid):

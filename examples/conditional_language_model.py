@@ -20,7 +20,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import keras
 import numpy as np
-from classifiers import Labelled, guessing, label_names, stand_in
+from classifiers import Labelled, guessing, label_names, left_to_score, some_of
 from files import read_labelled
 from keras import ops
 from runs import Run, load_encoder, optimizer, starting_point, use_xla
@@ -112,9 +112,8 @@ def run(args):
     rows, held_out = read_labelled(args.train), read_labelled(args.valid)
     if args.score < 1:
         raise UsageError(f"--score {args.score}: expected at least one text")
-    labels, new = label_names(rows, held_out), np.flatnonzero(~stand_in(rows, held_out))
-    chosen = np.random.default_rng(0).permutation(new)[: args.score]
-    held_out = [held_out[i] for i in chosen]
+    labels = label_names(rows, held_out)
+    held_out = some_of(left_to_score(rows, held_out), args.score)
     sizes = TINY if args.quick else SIZES
     texts = [text for text, _ in rows]
     config, tokenizer = starting_point(args, texts, 4 if len(rows) > 1000 else 1, **sizes)
