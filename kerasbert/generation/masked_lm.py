@@ -12,7 +12,7 @@ from keras import ops
 
 from kerasbert.data.text_inputs import Rows, TextInputs
 from kerasbert.errors import ConfigError, TokenizerError, check_integer
-from kerasbert.models.masked_head import check_masked_head, masked_head
+from kerasbert.models.masked_head import check_predicts_masks, masked_head
 from kerasbert.models.view import find_encoder
 from kerasbert.tokenizers.base import TokenizerBase
 from kerasbert.tokenizers.sequences import Sequence, assemble, join_row
@@ -63,7 +63,7 @@ class MaskedLM:
 
     def __init__(self, model, tokenizer):
         self._view = find_encoder(model)
-        check_masked_head(self._view)
+        check_predicts_masks(self._view)
         if not isinstance(tokenizer, TokenizerBase):
             raise ConfigError(
                 f"tokenizer is a {type(tokenizer).__name__}.\n"

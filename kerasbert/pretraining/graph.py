@@ -8,7 +8,7 @@ from keras import ops
 
 from kerasbert.errors import ConfigError, listing
 from kerasbert.layers import TakePlaces
-from kerasbert.models.masked_head import check_masked_head, masked_head
+from kerasbert.models.masked_head import masked_head
 from kerasbert.models.view import find_encoder
 
 # What a batch calls the inputs of an encoder.
@@ -73,7 +73,6 @@ class Tower:
             ConfigError: if there is no masked-LM head, or the sentence head has an activation
                 other than softmax and none.
         """
-        check_masked_head(self.view)
         first, hidden, logits = masked_head(self.view)
         seen = []
 

@@ -19,11 +19,13 @@ def masked_lm_model(model, *, word_order=False, name=None):
     It has the layers of `model`, so that one is trained with it. The head is run at the masked
     places alone: with 15 % of the tokens masked its product with the vocabulary is done for a
     seventh of them. With a sentence head (`with_nsp=True` or `with_sop=True`) it learns that
-    too; what the labels mean, next sentence or right order, the data decides.
+    too; what the labels mean, next sentence or right order, the data decides. A model that was
+    built with `application="lm"` or `"unilm"` is trained in the same way, with places where the
+    next token is to be predicted.
 
     Args:
         model: a model of `build_transformer_model` with `with_mlm=True`, random or from a
-            checkpoint; further layers on top take no part.
+        XX
         word_order: whether there are places, `word_order_positions`, where the order of the
             tokens was changed, and the right tokens are to be predicted; see `shuffle_words`.
         name: of the Keras model.
@@ -36,8 +38,8 @@ def masked_lm_model(model, *, word_order=False, name=None):
         is where the token is.
 
     Raises:
-        ConfigError: if the model has no masked-LM head, is made to predict the next token, or
-            has inputs that the batches do not give.
+        ConfigError: if the model has no masked-LM head, or has inputs that the batches do not
+            give.
         KerasbertError: if there is not exactly one encoder.
 
     Example:

@@ -2,6 +2,8 @@
 
 from itertools import islice
 
+import keras
+
 from kerasbert.errors import ConfigError, check_integer, listing
 
 # Inputs that can be made of what a batch has as targets and weights.
@@ -17,10 +19,11 @@ def train_steps(model, batches, steps, checkpoint, *, callbacks=(), verbose=1, *
 
     Args:
         model: the model, compiled.
-        batches: function that takes a number of batches to leave out and returns the others;
-            or an iterable that gives the same batches each time it is begun, over which it goes
-            again and again (leaving batches out then means to make them for nothing). A batch is
-            `(x, y, sample_weight)`, dicts of arrays; what the model does not take is left out.
+        batches: `(x, y, sample_weight)`, dicts of arrays, of which what the model does not take
+            is left out. A `keras.utils.PyDataset`, which is told its epoch by the attribute
+            `epoch`, if it has one; or a function that takes a number of batches to leave out
+            and returns an iterable of the others; or an iterable that gives the same batches
+            each time it is begun. The first and the last are gone through again and again.
         steps: number of all batches, a multiple of those from checkpoint to checkpoint.
         checkpoint: a `PretrainingCheckpoint`; what Keras calls an epoch goes from one
             checkpoint to the next.
@@ -121,7 +124,9 @@ def _chosen(values, names, what):
 
 def _from(batches, done):
     """Yields the batches after the first ones, for ever."""
-    if callable(batches):
+    if isinstance(batches, keras.utils.PyDataset):
+        yield from _epochs(batches, done)
+    elif callable(batches):
         yield from batches(done)
     else:
         yield from islice(_again(batches), done, None)
@@ -130,6 +135,16 @@ def _from(batches, done):
         "Expected as many as there are steps.\n"
         "Pass an iterable that can be begun again, or fewer steps."
     )
+
+
+def _epochs(dataset, done):
+    """Yields the batches of a dataset after the first ones, epoch after epoch."""
+    epoch, first = divmod(done, len(dataset))
+    while True:
+        if hasattr(dataset, "epoch"):
+            dataset.epoch = epoch
+        yield from (dataset[number] for number in range(first, len(dataset)))
+        epoch, first = epoch + 1, 0
 
 
 def _again(batches):
