@@ -11,7 +11,9 @@ _FROM_TARGETS = {"masked_lm_ids": "masked_lm"}
 _FROM_WEIGHTS = {"masked_lm_weights": "masked_lm"}
 
 
-def train_steps(model, batches, steps, checkpoint, *, callbacks=(), verbose=1, **options):
+def train_steps(
+    model, batches, steps, checkpoint, *, validation=None, callbacks=(), verbose=1, **options
+):
     """Trains a compiled model until it has seen so many batches, in this run and before.
 
     A run that was stopped or killed is called again with the same arguments: it goes on from
@@ -27,10 +29,11 @@ def train_steps(model, batches, steps, checkpoint, *, callbacks=(), verbose=1, *
         steps: number of all batches, a multiple of those from checkpoint to checkpoint.
         checkpoint: a `PretrainingCheckpoint`; what Keras calls an epoch goes from one
             checkpoint to the next.
+        validation: batches, a list or a `PyDataset`, on which the model is evaluated before each
+            checkpoint.
         callbacks: list of further Keras callbacks.
         verbose: of `fit`.
-        **options: further ones of `fit`, such as `validation_data`, which has to be fed by
-            `for_model`.
+        **options: further ones of `fit`.
 
     Returns:
         `checkpoint.history`: a list of a dict of numbers for each checkpoint.
@@ -68,6 +71,7 @@ def train_steps(model, batches, steps, checkpoint, *, callbacks=(), verbose=1, *
             epochs=steps // checkpoint.every,
             callbacks=[checkpoint, *callbacks],
             verbose=verbose,
+            validation_data=None if validation is None else _Validation(model, validation),
             **options,
         )
     return checkpoint.history
@@ -110,6 +114,20 @@ def for_model(model, batches):
             _chosen(y, targets, "targets"),
             _chosen(weights, targets, "weights"),
         )
+
+
+class _Validation(keras.utils.PyDataset):
+    """Batches that are gone through again and again, fitted to a model."""
+
+    def __init__(self, model, batches):
+        super().__init__()
+        self.model, self.batches = model, batches
+
+    def __len__(self):
+        return len(self.batches)
+
+    def __getitem__(self, index):
+        return next(for_model(self.model, [self.batches[index]]))
 
 
 def _chosen(values, names, what):
