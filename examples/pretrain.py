@@ -1,8 +1,8 @@
-"""Pre-trains a model on plain text, from random numbers or from a checkpoint.
+r"""Pre-trains a model on plain text, from random numbers or from a checkpoint.
 
     python examples/pretrain.py
     python examples/pretrain.py --data texts/*.txt --line paragraph --steps 20000
-    python examples/pretrain.py --data texts/*.txt --config albert_config.json \\
+    python examples/pretrain.py --data texts/*.txt --config albert_config.json \
         --checkpoint albert_model.ckpt --vocab vocab.txt --steps 5000 --learning-rate 1e-4
 
 Records are made of the texts, then a model learns them: masked tokens and the order of sentences

@@ -15,6 +15,7 @@ import pytest
 import kerasbert
 import kerasbert.adapters
 import kerasbert.distribution
+import kerasbert.pretraining
 import kerasbert.training
 from fixtures import make_arrays, tiny_config, write_checkpoint, write_config
 from kerasbert.tokenizers import Tokenizer
@@ -84,6 +85,7 @@ def public_names():
         kerasbert.weights,
         kerasbert.models,
         kerasbert.optimizers,
+        kerasbert.pretraining,
         kerasbert.training,
     ):
         for name in module.__all__:

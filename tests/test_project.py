@@ -80,7 +80,15 @@ LAYERS_OF_THE_HOUSE = [
     ("weights",),
     ("folders", "registry", "request", "arguments", "optimizers"),
     ("adapters", "data", "distribution", "training"),
-    ("factory", "generation", "inspection", "prediction", "refold", "vocabulary_files"),
+    (
+        "factory",
+        "generation",
+        "inspection",
+        "prediction",
+        "pretraining",
+        "refold",
+        "vocabulary_files",
+    ),
     ("convert", "snippets"),
     ("cli",),
     ("__main__",),
@@ -295,6 +303,7 @@ def layer_classes():
 
 def test_every_layer_is_registered():
     abstract = {
+        "CompletedModel",
         "CompositeLayer",
         "ConditionalLayer",
         "LabelLayer",
