@@ -4,10 +4,10 @@ import json
 import re
 
 import pytest
-from test_examples import ROOT, run_script
 
 from fixtures import read_checkpoint
 from kerasbert import build_transformer_model
+from test_examples import ROOT, run_script
 
 SCRIPT = ROOT / "examples" / "pretrain.py"
 QUICK = ("--quick", "--batch-size", 8)
