@@ -4,7 +4,7 @@ import keras
 
 from kerasbert.errors import ConfigError, check_integer, check_number, did_you_mean, listing
 from kerasbert.optimizers import LAMB, AdamW, WarmupDecay
-from kerasbert.pretraining.electra import ReplacedFound
+from kerasbert.pretraining.electra import ReplacedAccuracy, ReplacedFound
 
 _TOKENS = ("masked_lm", "word_order", "proposal")
 _KNOWN = (*_TOKENS, "next_sentence", "replaced")
@@ -137,7 +137,7 @@ def _metrics(name, alone):
     # Of a single output Keras does not put its name before that of the metric.
     accuracy = f"{name}_accuracy" if alone else "accuracy"
     if name == "replaced":
-        return [keras.metrics.BinaryAccuracy(accuracy, threshold=0.0), ReplacedFound()]
+        return [ReplacedAccuracy(accuracy), ReplacedFound("found")]
     return [keras.metrics.SparseCategoricalAccuracy(accuracy)]
 
 

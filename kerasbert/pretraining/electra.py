@@ -36,8 +36,41 @@ class ElectraModel(CompletedModel):
         )
 
 
+class _Replaced(keras.metrics.Mean):
+    """A share of tokens, by labels (…, 1) and logits (…, 1) of having been replaced."""
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        labels = ops.squeeze(ops.convert_to_tensor(y_true), -1) > 0
+        found = ops.squeeze(ops.convert_to_tensor(y_pred), -1) > 0
+        counted = self.counted(labels)
+        if sample_weight is not None:
+            counted = counted * ops.cast(sample_weight, "float32")
+        right = ops.cast(ops.equal(labels, found), "float32")
+        super().update_state(right, sample_weight=counted)
+
+
 @keras.saving.register_keras_serializable(package="kerasbert")
-class ReplacedFound(keras.metrics.Mean):
+class ReplacedAccuracy(_Replaced):
+    """The share of tokens of which it was said rightly whether they were replaced.
+
+    Args:
+        name: of the metric.
+        **kwargs: further arguments of `keras.metrics.Mean`.
+
+    Example:
+        >>> metric = ReplacedAccuracy()
+        >>> metric.update_state([[1], [1], [0], [0]], [[0.7], [-0.2], [-0.3], [-0.9]])
+        >>> float(metric.result())
+        0.75
+    """
+
+    def counted(self, labels):
+        """Returns weights by labels: all count."""
+        return ops.ones_like(labels, dtype="float32")
+
+
+@keras.saving.register_keras_serializable(package="kerasbert")
+class ReplacedFound(_Replaced):
     """Of the tokens that were replaced, the share that was found.
 
     Args:
@@ -46,20 +79,14 @@ class ReplacedFound(keras.metrics.Mean):
 
     Example:
         >>> metric = ReplacedFound()
-        >>> metric.update_state([[1], [1], [0]], [[0.7], [-0.2], [0.3]])
+        >>> metric.update_state([[1], [1], [0], [0]], [[0.7], [-0.2], [-0.3], [-0.9]])
         >>> float(metric.result())
         0.5
     """
 
-    def __init__(self, name="found", **kwargs):
-        super().__init__(name=name, **kwargs)
-
-    def update_state(self, y_true, y_pred, sample_weight=None):
-        """Counts logits (…, 1) above 0 where the label is 1."""
-        labels = ops.cast(ops.squeeze(ops.convert_to_tensor(y_true), -1), "float32")
-        found = ops.squeeze(ops.convert_to_tensor(y_pred), -1) > 0
-        weights = labels if sample_weight is None else labels * ops.cast(sample_weight, "float32")
-        super().update_state(ops.cast(found, "float32"), sample_weight=weights)
+    def counted(self, labels):
+        """Returns weights by labels: only replaced tokens count."""
+        return ops.cast(labels, "float32")
 
 
 def electra_model(discriminator, generator, *, temperature=1.0, seed=None, name=None):

@@ -69,7 +69,8 @@ def pmi_embeddings(
     vectors = _decomposed(matrix, size, rng)
     seen = np.zeros(vocab_size, bool)
     seen[matrix.rows] = True
-    vectors *= deviation / max(vectors[seen].std(), 1e-12)
+    if seen.any():
+        vectors *= deviation / vectors[seen].std()
     vectors[~seen] = rng.normal(0.0, deviation, (int((~seen).sum()), vectors.shape[1]))
     return vectors.astype("float32")
 

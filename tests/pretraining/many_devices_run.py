@@ -27,17 +27,17 @@ NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 
 def scope(how):
-    """What models are to be made in."""
+    """The function whose context models are to be made in."""
     if how == "mirrored":
         import tensorflow as tf
 
         device = tf.config.list_physical_devices("CPU")[0]
         halves = [tf.config.LogicalDeviceConfiguration()] * 2
         tf.config.set_logical_device_configuration(device, halves)
-        return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope()
+        return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope
     if how == "data":
         keras.distribution.set_distribution(keras.distribution.DataParallel())
-    return nullcontext()
+    return nullcontext
 
 
 def full_batch(seed):
@@ -67,7 +67,7 @@ def losses(make, where, folder):
     rows = []
     for steps in (2, 4):
         keras.utils.set_random_seed(1)
-        with where:
+        with where():
             model = compile_objectives(make(), AdamW(0.01))
         checkpoint = PretrainingCheckpoint(folder, every=1)
         data = [full_batch(seed) for seed in range(4)]

@@ -175,7 +175,7 @@ def test_sure_and_wrong_sentences_have_a_gradient_still():
 def test_names_are_those_of_the_records():
     model = masked_lm_model(built(), name="trained")
     assert model.name == "trained"
-    assert list(model.input) == ["input_ids", "segment_ids", "input_mask", "masked_lm_positions"]
+    assert sorted(model.input) == sorted(X)
     assert sorted(model.output) == ["masked_lm", "next_sentence"]
     assert sorted(model.output_names) == ["masked_lm", "next_sentence"]
     assert {tensor.dtype for tensor in model.inputs} == {"int32"}
@@ -189,8 +189,8 @@ def test_it_trains_the_model_itself():
     before = to_numpy(model.get_layer("MLM-Dense").kernel)
     steps_of(trained, BATCH)
     assert np.abs(to_numpy(model.get_layer("MLM-Dense").kernel) - before).max() > 0
-    states = keras.Model(trained.inputs[:3], hidden_state(trained, -1))
-    assert states.output.shape[-1] == 32
+    states = keras.Model(trained.input, hidden_state(trained, -1))
+    assert states(X).shape == (4, 10, 32)
 
 
 def test_the_mask_of_a_batch_counts_where_the_model_takes_one():
@@ -300,7 +300,7 @@ def test_the_optimizers_have_the_numbers_of_the_authors():
 def test_batches_are_fitted_to_the_model():
     model = masked_lm_model(fresh())
     ((x, y, w),) = for_model(model, [({**X, "more": 1}, Y, W)])
-    assert list(x) == list(model.input) and list(y) == list(w) == ["masked_lm"]
+    assert sorted(x) == sorted(X) and list(y) == list(w) == ["masked_lm"]
     with refused(ConfigError, "next_sentence", "targets"):
         list(for_model(masked_lm_model(built()), [batch(sentence=False)]))
 
