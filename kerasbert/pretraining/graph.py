@@ -108,7 +108,7 @@ class Tower:
 
     def _gather(self, number):
         name = f"{self.view.prefix}Take-Places" + (f"-{number}" if number else "")
-        return TakePlaces(name=name, dtype=self.view.mask_layer.dtype_policy)
+        return TakePlaces(name=name, dtype=self.view.mask_layer.dtype_policy.name)
 
     def _sentence_ends(self):
         if not self.view.has_layer("NSP-Proba"):
@@ -136,8 +136,7 @@ def run_again(inputs, outputs, new_inputs, before=None):
 
     Args:
         inputs: list of symbolic tensors.
-        outputs: list of symbolic tensors that are computed from them, each by a layer that
-            is called once.
+        outputs: list of symbolic tensors that are computed from them.
         new_inputs: list of what stands in the place of the inputs.
         before: dict from layers to functions of what a layer is called with; the result takes
             its place.
@@ -145,23 +144,17 @@ def run_again(inputs, outputs, new_inputs, before=None):
     Returns:
         List of the tensors that stand for the outputs.
     """
-    results, before = {}, before or {}
+    before = before or {}
 
     def call(layer, *args, **kwargs):
         if layer in before:
             args = (before[layer](args[0]), *args[1:])
-        results[layer] = layer(*args, **kwargs)
-        return results[layer]
+        return layer(*args, **kwargs)
 
+    # Not clone_model, which has no place for tensors that come in by `before`.
     part = keras.Model(inputs, outputs)
-    keras.models.clone_model(
-        part,
-        input_tensors=keras.tree.pack_sequence_as(part.input, new_inputs),
-        clone_function=lambda layer: layer,
-        call_function=call,
-    )
-    # Not the outputs of the clone: where its inputs are no Keras inputs, it has a graph apart.
-    return [results[tensor._keras_history.operation] for tensor in outputs]
+    found = part._run_through_graph(new_inputs, operation_fn=lambda layer: layer, call_fn=call)
+    return keras.tree.flatten(found)
 
 
 def named(name, tensor):

@@ -31,7 +31,8 @@ def small_generator(model, size=0.25, *, layers=None, tied=True, checkpoint=None
         model: model of `build_transformer_model` that it is to stand beside.
         size: its width as a share; ELECTRA's are from 1/4 to 1/2.
         layers: how many layers it has; default as many as the model.
-        tied: whether tables and norm of the embeddings are the model's own.
+        tied: whether tables and norm of the embeddings are the model's own; otherwise they are
+            as wide as the small model.
         checkpoint: a checkpoint that holds a generator of this size; default random numbers.
 
     Returns:
@@ -60,12 +61,13 @@ def small_generator(model, size=0.25, *, layers=None, tied=True, checkpoint=None
     if tied:
         _check_alike(view)
     config = view.config
+    widths = _widths(max(round(config.hidden_size * size), 1))
     values = {
         "vocab_size": config.vocab_size,
         "hidden_act": "gelu",
         "num_hidden_layers": layers or config.num_hidden_layers,
-        **_widths(max(round(config.hidden_size * size), 1)),
-        "embedding_size": config.embedding_size,
+        **widths,
+        "embedding_size": config.embedding_size if tied else widths["hidden_size"],
         "max_position_embeddings": config.max_position_embeddings,
         "type_vocab_size": config.type_vocab_size,
         "hidden_dropout_prob": config.hidden_dropout_prob,
@@ -81,7 +83,7 @@ def small_generator(model, size=0.25, *, layers=None, tied=True, checkpoint=None
         with_mlm=True,
         with_mask_input=view.has_layer("Input-Mask"),
         sequence_length=view.calls("Input-Token")[0].output_tensors[0].shape[1],
-        dtype=view.mask_layer.dtype_policy,
+        dtype=view.mask_layer.dtype_policy.name,
         layers=shared or None,
         prefix=_PREFIX,
         verbose=0,

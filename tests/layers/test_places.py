@@ -107,7 +107,7 @@ def test_no_gradient_passes_a_draw():
     logits = dense(inputs)
     drawn = keras.ops.cast(SampleTokens()(logits), "float32")
     kept = KeepHardest()(logits, ids=keras.ops.ones_like(drawn, "int32"), weights=drawn + 1)
-    model = keras.Model(inputs, keras.layers.Dense(1)((drawn + kept)[..., None]))
+    model = keras.Model(inputs, keras.layers.Dense(1, name="end")((drawn + kept)[..., None]))
     before = dense.get_weights()
     model.compile(keras.optimizers.SGD(1.0), "mse", jit_compile=False)
     model.train_on_batch(HIDDEN, np.ones((3, 7, 1)))

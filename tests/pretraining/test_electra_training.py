@@ -220,8 +220,6 @@ def test_one_checkpoint_holds_both(tied, tmp_path):
     np.testing.assert_allclose(
         logits[np.arange(4)[:, None], X["masked_lm_positions"]], expected["masked_lm"], atol=1e-5
     )
-    for one, other in zip(again[0].weights, find_encoders(model)[0].model.weights, strict=False):
-        assert one.shape == other.shape
 
 
 @pytest.mark.parametrize("case", ["electra", "electra_same_dim", "electra_untied_gen"])
