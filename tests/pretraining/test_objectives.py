@@ -277,7 +277,7 @@ def test_some_steps_lower_the_loss():
     assert float(first["masked_lm_loss"]) == pytest.approx(np.log(VOCABULARY), abs=0.3)
     model.reset_metrics()
     logs = model.test_on_batch(*BATCH, return_dict=True)
-    assert float(logs["masked_lm_loss"]) < 2.5 and float(logs["next_sentence_loss"]) < 0.6
+    assert float(logs["masked_lm_loss"]) < 2.5 and float(logs["loss"]) < 3.2
 
 
 def test_the_optimizers_have_the_numbers_of_the_authors():
