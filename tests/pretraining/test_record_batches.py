@@ -14,6 +14,7 @@ from kerasbert.pretraining import Masking, PretrainingDataset, RecordSettings, b
 from kerasbert.pretraining import dataset as dataset_module
 from kerasbert.pretraining.masking import restored
 from pretraining.made_up import TOKENIZER, TOKENS, by_character, written
+from pretraining.plain_records import joined
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +45,7 @@ def plain(batch):
 
 
 def epoch_of(data):
-    return sum(map(plain, batches(data)), [])
+    return joined(map(plain, batches(data)))
 
 
 def test_what_a_batch_is(folder):
@@ -131,7 +132,7 @@ def test_words_of_a_segmenter_are_masked_whole_anew(tmp_path):
         text, tmp_path / "r", TOKENIZER, settings, segmenter=by_character, workers=1, verbose=0
     )
     data = PretrainingDataset(tmp_path / "r", 64, Masking(0.3, whole_word=True), TOKENIZER)
-    x, y, weights = data[0]
+    x, _, weights = data[0]
     for row in plain(data[0]):
         assert [TOKENS[i] for i in row[:3]] in (["[CLS]", "今", "天"], ["[CLS]", "房", "间"])
     masked = np.zeros(x["input_ids"].shape, bool)

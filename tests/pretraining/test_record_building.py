@@ -34,7 +34,7 @@ def contents(folder):
 
 
 def rows_of(path):
-    return [decode(read_stretch(part), path) for part in stretches(path, 10_000)][0]
+    return next(decode(read_stretch(part), path) for part in stretches(path, 10_000))
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def test_the_same_again_and_another_with_another_seed(tmp_path, text):
     assert all(one[name] != three[name] for name in one)
 
 
-class Broken(Exception):
+class BreakError(Exception):
     """What stops a build in these tests."""
 
 
@@ -109,7 +109,7 @@ def stopping(after):
     def by_character(text):
         left[0] -= 1
         if left[0] < 0:
-            raise Broken
+            raise BreakError
         return [text[i : i + 2] for i in range(0, len(text), 2)]
 
     by_character.__module__, by_character.__qualname__ = "tests", "by_character"
@@ -120,7 +120,7 @@ def test_what_is_finished_is_kept_after_a_break(tmp_path, text):
     built(tmp_path / "whole", text, segmenter=stopping(10**9))
     folder = tmp_path / "broken"
     for after in (60, 90):
-        with pytest.raises(Broken):
+        with pytest.raises(BreakError):
             built(folder, text, segmenter=stopping(after))
     before = {path: path.stat().st_mtime_ns for path in folder.glob("*.tfrecord")}
     assert 2 <= len(before) < len(contents(tmp_path / "whole")) - 1

@@ -12,7 +12,7 @@ from harness import refused
 from kerasbert.errors import CorpusError
 from kerasbert.pretraining.examples import NAMES, decode, encode
 from kerasbert.pretraining.tfrecord import checksums, framed, read_stretch, stretches
-from pretraining.plain_records import crc32c
+from pretraining.plain_records import crc32c, joined
 
 
 def masked(crc):
@@ -46,7 +46,7 @@ def test_we_read_the_files_of_tensorflow(tmp_path):
             writer.write(record)
     parts = stretches(path, 4)
     assert [part.count for part in parts] == [4, 4, 4, 3]
-    assert sum(map(read_stretch, parts), []) == RECORDS
+    assert joined(map(read_stretch, parts)) == RECORDS
     assert (tmp_path / "theirs").read_bytes() == framed(RECORDS)
     (tmp_path / "empty").touch()
     assert stretches(tmp_path / "empty", 4) == [] and framed([]) == b""
