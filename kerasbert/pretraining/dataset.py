@@ -60,7 +60,7 @@ class PretrainingDataset(keras.utils.PyDataset):
     Attributes:
         num_records: N, how many records there are.
         epoch: the number of the epoch, from which order and masks follow. May be set, to go on
-            where a training stopped: `fit` adds 1 after every epoch.
+            where a training stopped: `fit` adds 1 at its start, and after every epoch.
 
     Raises:
         CorpusError: if there are no records, if they are damaged or not finished, or lack masks.

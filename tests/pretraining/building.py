@@ -31,4 +31,7 @@ def build(folder, text, workers):
 
 
 if __name__ == "__main__":
-    build(sys.argv[1], sys.argv[2], int(sys.argv[3]))
+    # Under the name that the tests know it by: the name of the segmenter is noted.
+    from pretraining.building import build as named_build
+
+    named_build(sys.argv[1], sys.argv[2], int(sys.argv[3]))
