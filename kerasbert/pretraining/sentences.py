@@ -19,11 +19,13 @@ _ABBREVIATIONS = frozenset(
         r"\S+",
         """
         al apr aug capt cf co col corp dec dept dr e.g ed eds eq feb fig figs gen gov hon i.e inc
-        jan jr jul jun lt ltd maj mar messrs mr mrs ms mt no nos nov oct op p pp prof rep rev sen
+        jan jr jul jun lt ltd maj mar messrs mr mrs ms mt nov oct op p pp prof rep rev sen
         sep sept sgt sr st u.k u.s viz vol vols vs
         """,
     )
 )
+
+_BEFORE_NUMBERS = ("no", "nos", "art")
 
 
 def split_sentences(text):
@@ -71,5 +73,7 @@ def _ends_sentence(text, start, end, mark):
     if not apart or "." not in mark:
         return bool(apart)
     word = _LAST_WORD.search(text[max(start - 12, 0) : start]).group().lower()
+    if word in _BEFORE_NUMBERS and behind.isdigit():
+        return False
     short = len(word) == 1 and word != "i"
     return not (short or word in _ABBREVIATIONS or behind.islower())

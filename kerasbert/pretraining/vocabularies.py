@@ -11,7 +11,7 @@ from tokenizers.models import WordPiece
 from tokenizers.pre_tokenizers import WhitespaceSplit
 from tokenizers.trainers import WordPieceTrainer
 
-from kerasbert.errors import CorpusError, check_integer, check_number
+from kerasbert.errors import ConfigError, CorpusError, check_integer, check_number, did_you_mean
 from kerasbert.pretraining.corpus import Corpus
 from kerasbert.tokenizers import save_vocab
 from kerasbert.tokenizers.characters import TextRules, without_surrogates
@@ -25,6 +25,7 @@ _ALWAYS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 # What the English ALBERT models keep as pieces of their own.
 _ALBERT_SYMBOLS = tuple('()"-.–£€')
+_MODEL_TYPES = ("unigram", "bpe", "char", "word")
 
 
 def build_character_vocabulary(corpus, path, *, size=None, min_count=1, do_lower_case=True):
@@ -60,13 +61,7 @@ def build_character_vocabulary(corpus, path, *, size=None, min_count=1, do_lower
         ['[CLS]', '好', 'g', '##p', '##u', '[SEP]']
     """
     check_integer("min_count", min_count, minimum=1)
-    words = Counter()
-    for text in _cleaned(corpus, do_lower_case):
-        words.update(text.split())
-    counts = Counter()
-    for word, count in words.items():
-        for place, char in enumerate(word):
-            counts["##" + char if place else char] += count
+    counts = _characters(corpus, do_lower_case)
     always = {prefix + char for char in _ALWAYS for prefix in ("", "##")}
     room = None if size is None else _room(size, len(SPECIAL) + len(always))
     ranked = sorted(counts, key=lambda token: (-counts[token], token))
@@ -86,8 +81,8 @@ def build_wordpiece_vocabulary(corpus, path, size, *, min_count=2, do_lower_case
     Args:
         corpus: a `Corpus`; or a path or list of paths, for files with a sentence a line.
         path: where to write the vocabulary, for instance vocab.txt.
-        size: the most tokens, special ones included; less if the text does not give so many. At
-            most half of it are single characters, the most frequent ones.
+        size: the most tokens, special ones included; less if the text does not give so many.
+            Single characters come first, the most frequent ones if there is no room for all.
         min_count: how many times what becomes a token has to occur.
         do_lower_case: as that of the `Tokenizer` that is to read it.
 
@@ -108,7 +103,9 @@ def build_wordpiece_vocabulary(corpus, path, size, *, min_count=2, do_lower_case
     `tokenizers`.
     """
     check_integer("min_count", min_count, minimum=1)
-    room = _room(size, len(SPECIAL) + 2)
+    letters = _alphabet(_characters(corpus, do_lower_case), _room(size, len(SPECIAL) + 2))
+    if not letters:
+        raise CorpusError("The corpus has no word.\nExpected a text to learn a vocabulary from.")
     engine = Engine(WordPiece({"[UNK]": 0}, unk_token="[UNK]"))
     engine.pre_tokenizer = WhitespaceSplit()
     trainer = WordPieceTrainer(
@@ -116,15 +113,12 @@ def build_wordpiece_vocabulary(corpus, path, size, *, min_count=2, do_lower_case
         min_frequency=min_count,
         show_progress=False,
         special_tokens=list(SPECIAL),
-        # Each may come in two forms, and these are beyond the trainer's count.
-        limit_alphabet=max(room // 4, 1),
+        initial_alphabet=letters,
+        limit_alphabet=len(letters),
         continuing_subword_prefix="##",
     )
     engine.train_from_iterator(_cleaned(corpus, do_lower_case), trainer)
-    vocabulary = engine.get_vocab()
-    if len(vocabulary) <= len(SPECIAL):
-        raise CorpusError("The corpus has no word.\nExpected a text to learn a vocabulary from.")
-    vocabulary = dict(sorted(vocabulary.items(), key=lambda item: item[1]))
+    vocabulary = dict(sorted(engine.get_vocab().items(), key=lambda item: item[1]))
     save_vocab(path, vocabulary)
     return vocabulary
 
@@ -174,6 +168,11 @@ def build_sentencepiece_model(
     check_integer("size", size, minimum=len(SPECIAL) + len(symbols) + 1)
     check_integer("sentences", sentences, minimum=1)
     check_number("coverage", coverage, above=0, most=1)
+    if model_type not in _MODEL_TYPES:
+        raise ConfigError(
+            f"model_type={model_type!r}.{did_you_mean(model_type, _MODEL_TYPES)}\n"
+            f"Expected one of: {', '.join(_MODEL_TYPES)}."
+        )
     made = io.BytesIO()
     sentencepiece.set_random_generator_seed(seed)
     try:
@@ -196,11 +195,37 @@ def build_sentencepiece_model(
     except (RuntimeError, OSError) as error:
         raise CorpusError(
             f"sentencepiece could not make {size} pieces: {error}.\n"
-            "Expected a text that has so many, and a known model_type.\nPass a smaller size."
+            "Expected a text that has so many.\nPass a smaller size."
         ) from error
     path = Path(os.path.expanduser(path))
     write_atomically(path, made.getvalue())
     return path
+
+
+def _characters(corpus, lower):
+    """Counts the characters of words, those inside of them with "##" before."""
+    words = Counter()
+    for text in _cleaned(corpus, lower):
+        words.update(text.split())
+    counts = Counter()
+    for word, count in words.items():
+        for place, char in enumerate(word):
+            counts["##" + char if place else char] += count
+    return counts
+
+
+def _alphabet(counts, room):
+    """Returns the most frequent characters, as many as have room in both forms."""
+    total = Counter()
+    for token, count in counts.items():
+        total[token[-1]] += count
+    kept = []
+    for char in sorted(total, key=lambda char: (-total[char], char)):
+        room -= 1 + ("##" + char in counts)
+        if room < 0:
+            break
+        kept.append(char)
+    return kept
 
 
 def _texts(corpus):

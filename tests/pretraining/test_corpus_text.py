@@ -28,7 +28,7 @@ from pretraining.plain_records import joined
         ("《怎么办？》，是书名。（真的。）完", ["《怎么办？》，是书名。", "（真的。）", "完"]),
         ("可以允许 root 登录.下一句", ["可以允许 root 登录.", "下一句"]),
         ("版本2.1很好。", ["版本2.1很好。"]),
-        ("Really?! Yes... and no. It is 3.14.", ["Really?!", "Yes... and no.", "It is 3.14."]),
+        ("Really?! Yes... and no. It is No. 3.", ["Really?!", "Yes... and no.", "It is No. 3."]),
         (
             "Mr. Smith saw J. Doe at 5 p.m. on Fig. 3.",
             ["Mr. Smith saw J. Doe at 5 p.m. on Fig. 3."],

@@ -143,7 +143,7 @@ def test_half_of_the_pairs_are_swapped():
     assert set(counts) == {("same-doc A<B", 0), ("same-doc A>B", 1), ("other-doc", 1)}
     right, wrong = counts["same-doc A<B", 0], counts["same-doc A>B", 1]
     assert share_within(right, right + wrong, 0.5)
-    recorded = RECORDED["random_next_sentence=False (default, SOP), L=128"][0][0]
+    recorded = RECORDED["random_next_sentence=False (default, SOP), L=128"][0]
     share = recorded["('same-doc A<B', 0)"] / (
         recorded["('same-doc A<B', 0)"] + recorded["('same-doc A>B', 1)"]
     )

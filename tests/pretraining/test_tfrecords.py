@@ -63,11 +63,11 @@ def test_every_flipped_bit_is_noticed(tmp_path, place):
             read_stretch(part)
 
 
-@given(st.integers(1, 79))
+@given(st.integers(1, 61))
 def test_a_file_that_ends_early_is_noticed(tmp_path_factory, size):
     path = tmp_path_factory.mktemp("cut") / "file"
     whole = framed([b"12345678901234567890", b"abcdefghij"])
-    if size in (36, len(whole)):  # the end of a record
+    if size == 36:  # the end of a record
         return
     path.write_bytes(whole[:size])
     with refused(CorpusError, path, "ends inside of a record"):
