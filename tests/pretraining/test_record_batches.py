@@ -207,7 +207,8 @@ def test_refused_records(tmp_path, folder):
     x, *_ = PretrainingDataset(tmp_path / "bare", 1, "bert", TOKENIZER, next_sentence=False)[0]
     assert x["input_ids"].shape == (1, 2)
     with refused(CorpusError, "bare", "same lengths"):
-        PretrainingDataset([tmp_path / "bare", *folder.glob("*d")], 1, "bert", TOKENIZER)[0]
+        files = [tmp_path / "bare", *folder.glob("*d")]
+        PretrainingDataset(files, 1, "bert", TOKENIZER, next_sentence=False)[0]
 
 
 def test_unfinished_records_are_refused(tmp_path, folder):
