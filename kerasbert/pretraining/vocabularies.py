@@ -57,6 +57,7 @@ def build_character_vocabulary(corpus, path, *, size=None, min_count=1, do_lower
         >>> counts = build_character_vocabulary("text.txt", "vocab.txt")
         >>> list(counts)[5:11], counts["好"]
         (['好', '很', '##p', '##u', 'g', '。'], 2)
+        >>> from kerasbert.tokenizers import Tokenizer
         >>> Tokenizer("vocab.txt", do_lower_case=True).tokenize("好GPU")
         ['[CLS]', '好', 'g', '##p', '##u', '[SEP]']
     """
@@ -96,6 +97,7 @@ def build_wordpiece_vocabulary(corpus, path, size, *, min_count=2, do_lower_case
     Example:
         >>> _ = Path("words.txt").write_text("low lower lowest low lower low")
         >>> vocabulary = build_wordpiece_vocabulary("words.txt", "words_vocab.txt", 40)
+        >>> from kerasbert.tokenizers import Tokenizer
         >>> Tokenizer("words_vocab.txt", do_lower_case=True).tokenize("Lower")
         ['[CLS]', 'lower', '[SEP]']
 
@@ -135,7 +137,7 @@ def build_sentencepiece_model(
     sentences=5_000_000,
     seed=12345,
 ):
-    r"""Writes a SentencePiece model with the special tokens of ALBERT: 0 to 4 are <pad>, <unk>, …
+    r"""Writes a SentencePiece model with the special tokens of ALBERT, ids 0 to 4.
 
     The text is prepared as our `SpTokenizer` does it: white space, NFKD, case.
 
@@ -159,8 +161,9 @@ def build_sentencepiece_model(
 
     Example:
         >>> _ = Path("talk.txt").write_text("how now brown cow\n" * 9)
-        >>> path = build_sentencepiece_model("talk.txt", "talk.model", 27)
-        >>> kerasbert.tokenizers.SpTokenizer(path).encode("Now")[0][:1]
+        >>> path = build_sentencepiece_model("talk.txt", "talk.model", 22)
+        >>> from kerasbert.tokenizers import SpTokenizer
+        >>> SpTokenizer(path).encode("Now")[0][:1]
         [2]
 
     Source: google-research/albert, README.md, for the special tokens and defaults.
