@@ -188,7 +188,10 @@ def run(args):
         start_from_neighbours(model, data, special)
     callbacks = []
     if args.tensorboard:
-        callbacks.append(keras.callbacks.TensorBoard(args.tensorboard, update_freq=100))
+        board = keras.callbacks.TensorBoard(
+            str(args.tensorboard), write_graph=False, update_freq=100
+        )
+        callbacks.append(board)
     history = train_steps(
         model,
         batches_for(args, data, special),

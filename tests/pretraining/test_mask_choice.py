@@ -160,7 +160,7 @@ def test_every_row_by_itself_however_many_there_are():
 
 # ---- statistics ------------------------------------------------------------------------------
 
-RUNS = 4000
+RUNS = 2500
 
 
 def within(share, expected, count, sigmas=5, other=np.inf):
