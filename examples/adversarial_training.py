@@ -10,7 +10,7 @@ FGM (Miyato et al. 2016, arXiv:1605.07725) adds the worst small shift of the tok
 R-Drop (Liang et al. 2021, arXiv:2106.14448) wants two passes with different dropout to agree;
 see `kerasbert.training`. All methods start from the same weights and see the same batches. The
 form of the data is that of sentence_classification.py; --limit takes few of the texts, always the
-same ones. Without arguments it is a small RoFormer with random weights, on made-up reviews.
+same ones. Without arguments it is a small BERT with random weights, on made-up reviews.
 """
 
 import os
@@ -28,11 +28,10 @@ from classifiers import (
     compile_classifier,
     guessing,
     label_names,
-    load_encoder,
-    stand_in,
+    left_to_score,
 )
 from files import read_labelled
-from runs import Run, starting_point
+from runs import Run, load_encoder, starting_point
 from shared import UsageError, main, sample
 from sklearn.metrics import accuracy_score
 
@@ -83,13 +82,12 @@ def run(args):
         raise UsageError(f"--limit {args.limit}: expected at least 2 texts")
     session = Run("adversarial_training", args)
     train = read_labelled(args.train)
-    scored = read_labelled(args.valid)
-    seen = stand_in(train, scored)
-    scored = [row for row, known in zip(scored, seen, strict=True) if not known]
+    given = read_labelled(args.valid)
+    scored = left_to_score(train, given)
     train = some_of(train, args.limit)
     labels = label_names(train, scored)
     print(f"{len(train):,} texts to train on, {len(scored):,} to score", end=" ")
-    print(f"({seen.sum()} others stand in the training data too), labels: {labels}")
+    print(f"({len(given) - len(scored)} others stand in the training data too), labels: {labels}")
 
     texts = [text for text, _ in train]
     sizes = TINY if args.quick else SIZES

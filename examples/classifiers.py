@@ -7,13 +7,11 @@ import numpy as np
 from runs import optimizer, use_xla
 from shared import UsageError
 
-from kerasbert import build_transformer_model
 from kerasbert.data import BucketedDataset
 from kerasbert.training import recipe_for
 
 # Of models with random weights; hidden_size is small, as is the time to learn.
 SIZES = {
-    "model_type": "roformer",
     "hidden_size": 64,
     "intermediate_size": 256,
     "initializer_range": 0.12,  # about 1 / sqrt(hidden_size): 0.02 is for greater models
@@ -65,18 +63,14 @@ def stand_in(train, rows):
     return seen
 
 
+def left_to_score(train, rows):
+    """Returns the rows whose text, or pair, is none of those to train on."""
+    return [row for row, seen in zip(rows, stand_in(train, rows), strict=True) if not seen]
+
+
 def guessing(train, scored):
     """Returns the accuracy of always taking the commonest label of the training data."""
     return np.mean(scored == np.bincount(train).argmax())
-
-
-def load_encoder(args, config, tokenizer, **options):
-    """Returns the user's encoder, or one with random weights; options go to its builder."""
-    encoder = build_transformer_model(config, args.checkpoint, **options)
-    rows = encoder.get_layer("Embedding-Token").input_dim
-    if tokenizer.vocab_size > rows:
-        raise UsageError(f"--vocab has {tokenizer.vocab_size} tokens, the model only {rows}")
-    return encoder
 
 
 def add_head(encoder, features, num_labels, dropout):

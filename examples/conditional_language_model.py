@@ -20,10 +20,10 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import keras
 import numpy as np
-from classifiers import Labelled, guessing, label_names, load_encoder, stand_in
+from classifiers import Labelled, guessing, label_names, stand_in
 from files import read_labelled
 from keras import ops
-from runs import Run, optimizer, starting_point, use_xla
+from runs import Run, load_encoder, optimizer, starting_point, use_xla
 from shared import UsageError, main, sample
 
 SIZES = {

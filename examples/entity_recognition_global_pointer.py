@@ -28,11 +28,10 @@ from entities import (
     types_of,
 )
 from keras import ops
-from runs import Run, ScoreByEpoch, optimizer, starting_point
+from runs import Run, ScoreByEpoch, load_encoder, optimizer, starting_point
 from shared import main, sample
 from sklearn.metrics import classification_report, precision_recall_fscore_support
 
-from kerasbert import build_transformer_model
 from kerasbert.data import BucketedDataset
 from kerasbert.layers import EfficientGlobalPointer, GlobalPointer
 from kerasbert.losses import sparse_multilabel_categorical_crossentropy
@@ -120,7 +119,7 @@ def run(args):
     session = Run(NAME, args)
     texts = [text for text, _ in train]
     config, tokenizer = starting_point(args, texts, at_least=2, **sizes(args))
-    model = add_pointer(build_transformer_model(config, args.checkpoint), len(types), args)
+    model = add_pointer(load_encoder(args, config, tokenizer), len(types), args)
     labels = places_of(train, characters_of(texts, tokenizer, args.maxlen), types)
     options = {"batch_size": args.batch_size, "maxlen": args.maxlen}
     data = BucketedDataset(model, tokenizer, texts, labels, **options)
@@ -156,7 +155,6 @@ def sizes(args):
         "num_attention_heads": 4,
         "intermediate_size": 2 * hidden_size,
         "initializer_range": 0.1,  # about 1 / sqrt(hidden_size): 0.02 is for greater models
-        "max_position_embeddings": max(args.maxlen, 512),
     }
 
 

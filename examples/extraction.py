@@ -8,10 +8,9 @@ from abc import ABC, abstractmethod
 import keras
 import numpy as np
 from relations import SAMPLE, known_triples, locate, measure, read_data
-from runs import Run, ScoreByEpoch, optimizer, starting_point
+from runs import Run, ScoreByEpoch, load_encoder, optimizer, starting_point
 from shared import UsageError
 
-from kerasbert import build_transformer_model
 from kerasbert.data import BucketedDataset
 
 # What both examples ask `parse_arguments` for.
@@ -119,13 +118,9 @@ def prepare(args, texts):
         "intermediate_size": 2 * size,
         "num_hidden_layers": 1 if args.quick else 2,
         "initializer_range": size**-0.5,
-        "max_position_embeddings": max(args.maxlen, 64),
     }
     config, tokenizer = starting_point(args, texts, at_least=2 if large else 1, **sizes)
-    encoder = build_transformer_model(config, args.checkpoint)
-    if tokenizer.vocab_size > (rows := encoder.get_layer("Embedding-Token").input_dim):
-        raise UsageError(f"--vocab has {tokenizer.vocab_size} tokens, the model only {rows}")
-    return encoder, tokenizer
+    return load_encoder(args, config, tokenizer), tokenizer
 
 
 def train_and_score(name, make, args):

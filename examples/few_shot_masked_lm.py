@@ -11,7 +11,7 @@ Schick and Schütze 2020, arXiv:2001.07676): first without any labelled text, th
 on the few there are. Beside it stands what the usual head, a softmax on the mean of the last
 hidden states, learns from the same texts and the same weights. Data are lines of a text, a tab and
 its label, or JSON objects such as {"sentence": "…", "label": "…"}. Without a checkpoint a small
-RoFormer is first trained as a masked language model on texts without labels; without arguments at
+BERT is first trained as a masked language model on texts without labels; without arguments at
 all, on made-up ones.
 """
 
@@ -26,12 +26,11 @@ import numpy as np
 from classifiers import Labelled, add_head, guessing, label_names
 from files import read_labelled, read_texts
 from keras import ops
-from runs import Run, ScoreByEpoch, optimizer, starting_point, use_xla
+from runs import Run, ScoreByEpoch, load_encoder, optimizer, starting_point, use_xla
 from shared import UsageError, main, sample
 from sklearn.metrics import accuracy_score
 
 import kerasbert
-from kerasbert import build_transformer_model
 from kerasbert.data import BucketedDataset
 from kerasbert.generation import PatternClassifier
 from kerasbert.layers import GlobalAveragePooling1D
@@ -187,7 +186,7 @@ def run(args):
         raise UsageError("random weights have nothing to say: give --unlabelled or a checkpoint")
     sizes = TINY if args.quick else SIZES
     config, tokenizer = starting_point(args, unlabelled, 3, **sizes)
-    model = build_transformer_model(config, args.checkpoint, with_mlm=True)
+    model = load_encoder(args, config, tokenizer, with_mlm=True)
     options = {"maxlen": args.maxlen, "batch_size": 64}
     classifier = PatternClassifier(model, tokenizer, args.pattern, words, **options)
     if not args.config:

@@ -18,9 +18,9 @@ import os
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import keras
-from classifiers import Labelled, add_head, compile_classifier, guessing, label_names, load_encoder
+from classifiers import Labelled, add_head, compile_classifier, guessing, label_names
 from files import read_labelled
-from runs import Run, starting_point
+from runs import Run, load_encoder, starting_point
 from shared import UsageError, main, sample
 
 from kerasbert.data import TextInputs

@@ -36,10 +36,9 @@ from questions import (
     train_and_test,
     with_short_answers,
 )
-from runs import Run, optimizer, starting_point
+from runs import Run, load_encoder, optimizer, starting_point
 from shared import UsageError, main, sample
 
-from kerasbert import build_transformer_model
 from kerasbert.data import sequence_padding
 from kerasbert.generation import generate, stream
 from kerasbert.layers import Loss
@@ -206,7 +205,7 @@ def run(args):
     asked = [cut(question, room(args), rng) for question in asked]
     print(f"{len(questions):,} of {len(data):,} questions to train on have a short answer,")
     print(f"{len(asked):,} of {len(test):,} of the test", flush=True)
-    model = build_transformer_model(config, args.checkpoint, application="unilm", with_mlm="linear")
+    model = load_encoder(args, config, tokenizer, application="unilm", with_mlm="linear")
     mask = tokenizer.token_to_id("[MASK]")
 
     def make(chosen):
@@ -237,7 +236,6 @@ def sizes(args):
         "num_attention_heads": 3,
         "intermediate_size": 384,
         "initializer_range": 0.1,  # about 1 / sqrt(hidden_size): 0.02 is for greater models
-        "max_position_embeddings": max(args.maxlen, 512),
         "hidden_dropout_prob": 0.0,
         "attention_probs_dropout_prob": 0.0,
     }

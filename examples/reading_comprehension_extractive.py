@@ -38,10 +38,9 @@ from questions import (
     windows,
     with_short_answers,
 )
-from runs import Run, optimizer, starting_point
+from runs import Run, load_encoder, optimizer, starting_point
 from shared import UsageError, main, sample
 
-from kerasbert import build_transformer_model
 from kerasbert.data import sequence_padding
 
 NAME = "reading_comprehension_extractive"
@@ -165,7 +164,7 @@ def run(args):
     questions = with_short_answers(encode(train, tokenizer), MAX_ANSWER)
     asked = encode(test, tokenizer)
     print(f"{len(questions):,} of {len(train):,} questions to train on have a short answer")
-    model = add_scores(build_transformer_model(config, args.checkpoint))
+    model = add_scores(load_encoder(args, config, tokenizer))
     rng = np.random.default_rng(args.seed)
     mask = tokenizer.token_to_id("[MASK]")
 
@@ -198,7 +197,6 @@ def sizes(args):
         "num_attention_heads": 4,
         "intermediate_size": 2 * hidden_size,
         "initializer_range": 0.1,  # about 1 / sqrt(hidden_size): 0.02 is for greater models
-        "max_position_embeddings": max(args.maxlen, 512),
         "type_vocab_size": 2 + LONGEST_RUN,
     }
 

@@ -7,8 +7,10 @@ from collections import Counter
 
 import keras
 from matplotlib.figure import Figure
+from shared import UsageError
 from wordpieces import is_latin, word_pieces
 
+from kerasbert import build_transformer_model
 from kerasbert.optimizers import AdamW, WarmupDecay
 from kerasbert.tokenizers import SpTokenizer, Tokenizer
 
@@ -49,9 +51,19 @@ def _config(tokenizer, sizes):
 def starting_point(args, texts, at_least=1, **sizes):
     """Returns config and tokenizer: the user's, or those of a small model with random weights."""
     if not args.config:
-        return small_model(texts, at_least, **sizes)
+        positions = {"max_position_embeddings": max(args.maxlen, 512)}
+        return small_model(texts, at_least, **{**positions, **sizes})
     kind = SpTokenizer if args.vocab.suffix == ".model" else Tokenizer
     return args.config, kind(args.vocab, do_lower_case=True)
+
+
+def load_encoder(args, config, tokenizer, **options):
+    """Returns the user's encoder, or one with random weights; options go to its builder."""
+    encoder = build_transformer_model(config, args.checkpoint, **options)
+    rows = encoder.get_layer("Embedding-Token").input_dim
+    if tokenizer.vocab_size > rows:
+        raise UsageError(f"--vocab has {tokenizer.vocab_size} tokens, the model only {rows}")
+    return encoder
 
 
 def optimizer(args, steps, **options):

@@ -9,7 +9,7 @@ Each line of the data is a text, a tab and its label; there may be any number of
 header that ends in `label`. A checkpoint is fine-tuned with the rate that its authors used, found
 by `recipe_for` (Devlin et al. 2018, arXiv:1810.04805, section 4.1, who take the vector of [CLS]
 in the place of the mean). Texts of --test that stand in --train as well do not count for the
-first scores. Without arguments it is a small RoFormer with random weights, on made-up reviews.
+first scores. Without arguments it is a small BERT with random weights, on made-up reviews.
 """
 
 import os
@@ -25,11 +25,11 @@ from classifiers import (
     compile_classifier,
     guessing,
     label_names,
-    load_encoder,
+    left_to_score,
     stand_in,
 )
 from files import read_labelled
-from runs import Run, starting_point
+from runs import Run, load_encoder, starting_point
 from shared import main, sample
 from sklearn.metrics import accuracy_score, classification_report, f1_score
 
@@ -79,7 +79,7 @@ def run(args):
     train, valid = read_labelled(args.train), read_labelled(args.valid)
     scored = read_labelled(args.test) if args.test else valid
     labels, seen = label_names(train, valid, scored), stand_in(train, scored)
-    valid = [row for row, known in zip(valid, stand_in(train, valid), strict=True) if not known]
+    valid = left_to_score(train, valid)
     print(f"{len(train):,} texts to train on, {len(valid):,} for validation, labels: {labels}")
     print(f"{len(seen):,} texts to score, {seen.sum():,} of them stand in the training data too")
 

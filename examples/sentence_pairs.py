@@ -9,7 +9,7 @@ Each line of the data has two texts and 1 or 0, tab separated, as AFQMC. The enc
 `[CLS] one [SEP] other [SEP]` (Devlin et al. 2018, arXiv:1810.04805); its head compares the means
 of both texts, u and v, by |u - v| and u * v (Conneau et al. 2017, arXiv:1705.02364). As fewer
 pairs mean the same than do not, average precision is what counts: it looks at the order of all
-pairs, and guessing gives the share of ones. Without arguments it is a small RoFormer with random
+pairs, and guessing gives the share of ones. Without arguments it is a small BERT with random
 weights, on made-up questions.
 """
 
@@ -27,12 +27,11 @@ from classifiers import (
     compile_classifier,
     guessing,
     label_names,
-    load_encoder,
-    stand_in,
+    left_to_score,
 )
 from files import read_columns
 from keras import ops
-from runs import Run, starting_point
+from runs import Run, load_encoder, starting_point
 from shared import UsageError, main, sample
 from sklearn.metrics import accuracy_score, average_precision_score, f1_score
 
@@ -92,10 +91,10 @@ def run(args):
     """Trains a model on pairs, and scores it."""
     session = Run("sentence_pairs", args)
     train, valid = read_pairs(args.train), read_pairs(args.valid)
-    labels, seen = label_names(train, valid), stand_in(both_ways(train), valid)
-    valid = [row for row, known in zip(valid, seen, strict=True) if not known]
+    labels, given = label_names(train, valid), len(valid)
+    valid = left_to_score(both_ways(train), valid)
     print(f"{len(train):,} pairs to train on, {len(valid):,} for validation", end=" ")
-    print(f"({seen.sum()} others stand in the training data too)")
+    print(f"({given - len(valid)} others stand in the training data too)")
 
     texts = [text for row in train for text in row[:-1]]
     at_least = 2 if len(train) > 1000 else 1

@@ -12,7 +12,7 @@ batch, that with the higher label is to have the higher cosine. It is scored by 
 correlation (Spearman) of cosines and labels; beside it stand that of the characters which two
 sentences have in common, and that of the encoder before the training. Each line of the data is a
 sentence, a tab, another, a tab, and a number, such as 1 if they mean the same, else 0. Without
-arguments it is a small RoFormer with random weights, on made-up questions.
+arguments it is a small BERT with random weights, on made-up questions.
 """
 
 import math
@@ -25,7 +25,7 @@ import keras
 import numpy as np
 from files import read_columns
 from keras import ops
-from runs import Run, ScoreByEpoch, optimizer, starting_point, use_xla
+from runs import Run, ScoreByEpoch, load_encoder, optimizer, starting_point, use_xla
 from scipy.stats import spearmanr
 from shared import UsageError, main, sample
 
@@ -150,7 +150,7 @@ def run(args):
     sizes = TINY if args.quick else SIZES
     at_least = 2 if len(train) > 1000 else 1
     config, tokenizer = starting_point(args, sentences_of(train), at_least, **sizes)
-    encoder = classifiers.load_encoder(args, config, tokenizer)
+    encoder = load_encoder(args, config, tokenizer)
     states = [hidden_state(encoder, 0), encoder.output]
     vectors = GlobalAveragePooling1D()(keras.layers.Average()(states))
     model = keras.Model(encoder.inputs, vectors)

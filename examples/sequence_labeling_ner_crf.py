@@ -27,13 +27,12 @@ from entities import (
     tags_of,
     types_of,
 )
-from runs import Run, ScoreByEpoch, optimizer, starting_point
+from runs import Run, ScoreByEpoch, load_encoder, optimizer, starting_point
 from seqeval.metrics import classification_report, f1_score, precision_score, recall_score
 from seqeval.metrics.sequence_labeling import get_entities
 from seqeval.scheme import IOB2
 from shared import main, sample
 
-from kerasbert import build_transformer_model
 from kerasbert.data import BucketedDataset, sequence_padding
 from kerasbert.layers import ConditionalRandomField
 from kerasbert.prediction import predict_texts
@@ -95,7 +94,7 @@ def run(args):
     session = Run(NAME, args)
     texts = [text for text, _ in train]
     config, tokenizer = starting_point(args, texts, at_least=2, **sizes(args))
-    model = add_crf(build_transformer_model(config, args.checkpoint), len(tags))
+    model = add_crf(load_encoder(args, config, tokenizer), len(tags))
     labels = token_labels(train, characters_of(texts, tokenizer, args.maxlen), tags)
     # Few lengths, as XLA takes its time for the loops of the field.
     options = {"batch_size": args.batch_size, "maxlen": args.maxlen, "num_buckets": 3}
@@ -133,7 +132,6 @@ def sizes(args):
         "num_attention_heads": 4,
         "intermediate_size": 2 * hidden_size,
         "initializer_range": 0.1,  # about 1 / sqrt(hidden_size): 0.02 is for greater models
-        "max_position_embeddings": max(args.maxlen, 512),
     }
 
 

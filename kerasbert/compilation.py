@@ -87,7 +87,9 @@ def _compiled_by_tensorflow(function, writes=False):
         if key not in made:
             with _MAKING:
                 if key not in made:
-                    made[key] = _traced(function, writes, args, flat)
+                    # Without the tensors, which would be kept as long as the function is.
+                    structure = keras.tree.map_structure(lambda _: 0, args)
+                    made[key] = _traced(function, writes, structure, flat)
         result = made[key](*flat)
         return (result, args[0]) if writes else result
 
@@ -95,7 +97,7 @@ def _compiled_by_tensorflow(function, writes=False):
 
 
 def _traced(function, writes, structure, flat):
-    """Returns the TensorFlow function for tensors like `flat`, the leaves of `structure`."""
+    """Returns the TensorFlow function for tensors like `flat`, in nests like `structure`."""
     import tensorflow as tf
 
     compiled = jit(function)

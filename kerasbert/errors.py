@@ -72,14 +72,23 @@ def check_number(name, value, *, least=None, most=None, above=None, below=None, 
         ("below", below, lambda: value < below),
     )
     bounds = [(words, bound, kept) for words, bound, kept in bounds if bound is not None]
-    # numpy's truth values are no Real.
-    number = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
-    if not (number and all(kept() for *_, kept in bounds)):
+    if not (is_finite_number(value) and all(kept() for *_, kept in bounds)):
         words = " and ".join(f"{words} {bound:g}" for words, bound, _ in bounds)
         raise ConfigError(
             f"{name}={value!r} (of type {type(value).__name__}).\n"
             f"Expected a finite number{' ' if words else ''}{words}{hint}."
         )
+
+
+def is_finite_number(value):
+    """Returns whether `value` is a number a float holds; truth values are none."""
+    # numpy's truth values are no Real.
+    if not isinstance(value, Real) or isinstance(value, bool):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # An integer or fraction beyond what a float holds.
+        return False
 
 
 def did_you_mean(word, known):

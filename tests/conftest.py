@@ -44,3 +44,28 @@ def _same_start(request):
     yield
     if "keras" in sys.modules:
         sys.modules["keras"].utils.clear_session(free_memory=False)
+
+
+@pytest.fixture
+def do_not_compile(monkeypatch):
+    """Runs what the package would compile as it is, which is quickest for a few steps."""
+    from kerasbert import compilation
+
+    monkeypatch.setattr(compilation, "compiled", lambda function, variables: function)
+    monkeypatch.setattr(
+        compilation,
+        "compiled_writer",
+        lambda function, variables: compilation.writes_afterwards(function),
+    )
+
+
+@pytest.fixture
+def quick_to_compile(request):
+    """Leaves XLA out: a few steps are over before TensorFlow has so much as traced one.
+
+    On JAX steps stay compiled: as they are they take longest there.
+    """
+    import keras
+
+    if keras.backend.backend() == "tensorflow":
+        request.getfixturevalue("do_not_compile")

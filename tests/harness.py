@@ -21,6 +21,12 @@ from keras import ops
 
 from kerasbert.errors import KerasbertError
 
+# For `compile`: on TensorFlow a short run is over before XLA has compiled it, and a few steps
+# before they are traced; on JAX it is the other way round.
+_TENSORFLOW = keras.backend.backend() == "tensorflow"
+WITHOUT_XLA = {"jit_compile": False} if _TENSORFLOW else {}
+STEP_BY_STEP = {"run_eagerly": True} if _TENSORFLOW else {}
+
 # ---- refusals --------------------------------------------------------------------------------
 
 # What only a program that fell over says; a message of ours begins with none of it.

@@ -49,7 +49,7 @@ def sources(tmp_path_factory):
         folder = root / name
         if not folder.exists():
             kind, sizes, _ = SOURCES[name]
-            config = tiny_config(kind, **sizes)
+            config = tiny_config(kind, **{"num_hidden_layers": 2, **sizes})
             write_checkpoint(folder / "model.ckpt", make_arrays(kind, config, 3))
             write_config(folder / "config.json", config)
             words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]

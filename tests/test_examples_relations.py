@@ -124,11 +124,10 @@ def test_quick(name, tmp_path):
 
 @pytest.mark.slow
 @both
-def test_the_sample_is_learned(name, tmp_path):
+def test_the_sample_is_learned_by_heart(name, tmp_path):
     done = run_script(EXAMPLES / f"{name}.py", "--output", tmp_path)
     assert done.returncode == 0, done.stderr
-    figures = json.loads((tmp_path / f"{name}.json").read_text("utf-8"))
-    assert figures["scores"]["F1"] > 0.5 > figures["guess"]
+    # Thirty sentences are too few for others to be understood: their score says nothing.
     losses = [float(loss) for loss in re.findall(r" loss: (\S+)", done.stdout)]
     assert losses[-1] < losses[0] / 10
 

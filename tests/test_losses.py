@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from harness import silent, to_numpy
+from harness import WITHOUT_XLA, silent, to_numpy
 from kerasbert.losses import (
     MASKED_SCORE,
     global_pointer_crossentropy,
@@ -276,7 +276,7 @@ def test_compiled_models_learn_save_and_load(loss, tmp_path):
     y = labels if loss is multilabel_categorical_crossentropy else numbers_of(labels)
     x = np.eye(8, dtype="float32")
     model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(C)])
-    model.compile(keras.optimizers.Adam(0.1), loss)
+    model.compile(keras.optimizers.Adam(0.1), loss, **WITHOUT_XLA)
     first = model.evaluate(x, y, batch_size=4, verbose=0)
     assert first == pytest.approx(float(np.mean(to_numpy(loss(y, model(x))))), rel=1e-5)
     model.fit(x, y, batch_size=4, epochs=60, verbose=0)

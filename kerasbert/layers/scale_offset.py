@@ -3,13 +3,11 @@
 Shapes: B batch, L length, H size of the last axis, C size of the condition.
 """
 
-from numbers import Real
-
 import keras
 from keras import ops
 
 from kerasbert import activations
-from kerasbert.errors import ConfigError, check_integer
+from kerasbert.errors import ConfigError, check_integer, is_finite_number
 from kerasbert.layers.composite import CompositeLayer
 
 
@@ -242,9 +240,9 @@ def _flag_or_number(name, value):
     """Returns True, False or a float; None is False."""
     if value is None or isinstance(value, bool):
         return bool(value)
-    if not isinstance(value, Real):
+    if not is_finite_number(value):
         raise ConfigError(
             f"{name}={value!r} (of type {type(value).__name__}).\n"
-            "Expected True for a learned vector, a number for a constant, or False for none."
+            "Expected True for a learned vector, a finite number for a constant, or False for none."
         )
     return float(value)

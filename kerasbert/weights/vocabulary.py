@@ -2,12 +2,11 @@
 
 from collections import Counter
 from dataclasses import dataclass
-from math import isfinite
-from numbers import Integral, Real
+from numbers import Integral
 
 import numpy as np
 
-from kerasbert.errors import ConfigError, listing
+from kerasbert.errors import ConfigError, is_finite_number, listing
 
 
 @dataclass(frozen=True)
@@ -96,7 +95,7 @@ def _compound(item):
     if isinstance(item, tuple) and len(item) == 2 and not isinstance(item[0], Integral):
         ids = _ids(item[0], "compound_tokens")
         weights = tuple(item[1]) if isinstance(item[1], list | tuple | np.ndarray) else ()
-        numbers = all(isinstance(weight, Real) and isfinite(weight) for weight in weights)
+        numbers = all(is_finite_number(weight) for weight in weights)
         if len(weights) != len(ids) or not numbers or not sum(weights):
             raise ConfigError(
                 f"compound_tokens holds {len(ids)} ids with the weights {item[1]!r}.\n"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from devices.models import KINDS, batch, build, classifier, difference, outputs
-from harness import refused, silent, to_numpy
+from harness import STEP_BY_STEP, refused, silent, to_numpy
 from kerasbert import (
     build_transformer_model,
     hidden_state,
@@ -133,7 +133,7 @@ def test_training_moves_adapters_and_the_head_alone(capsys):
     assert not lora.compiled
     inputs = batch(model)
     before = {w.path: to_numpy(w) for w in lora.weights}
-    lora.compile(keras.optimizers.SGD(0.01), "mse", jit_compile=False)
+    lora.compile(keras.optimizers.SGD(0.01), "mse", **STEP_BY_STEP)
     target = np.random.default_rng(0).normal(size=(4, 3))
     losses = [float(lora.train_on_batch(inputs, target)) for _ in range(3)]
     assert losses[-1] < losses[0]

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from harness import WITHOUT_XLA
 from kerasbert.data import DataGenerator, sequence_padding
 
 
@@ -44,7 +45,7 @@ def counting_model(samples):
     counter = Counter(samples)
     model = keras.Model(inputs, keras.layers.Dense(2)(counter(inputs[0])))
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile("sgd", loss, metrics=["accuracy"])
+    model.compile("sgd", loss, metrics=["accuracy"], **WITHOUT_XLA)
     return model, CheckCounts(counter)
 
 

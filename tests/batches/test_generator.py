@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from batches.counting import Texts, assert_each_once, counting_model
+from harness import WITHOUT_XLA
 from kerasbert.data import DataGenerator
 from kerasbert.errors import ConfigError
 
@@ -137,7 +138,7 @@ def test_labels_that_are_none():
             return x
 
     own = keras.Model(inputs, Own()(model(inputs)))
-    own.compile("sgd")
+    own.compile("sgd", **WITHOUT_XLA)
     history = own.fit(Unlabelled(DATA, 5), epochs=2, verbose=0).history["loss"]
     assert history[0] > history[1] > 0
 

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from decodings import random_logits
 
+from harness import to_numpy
 from kerasbert.errors import ConfigError
 from kerasbert.generation import AutoRegressiveDecoder
 
@@ -284,11 +285,11 @@ def test_last_token(outputs, capsys):
     random = np.random.default_rng(0)
     for shape in [(1, 1), (1, 5), (3, 5), (40, 2)]:
         inputs = [random.integers(0, VOCABULARY, shape), random.integers(0, 2, shape)]
-        whole, last = model.predict(inputs, verbose=0), cut.predict(inputs)
+        whole, last = model(inputs), cut.predict(inputs)
         whole, last = ([whole], [last]) if outputs == 1 else (whole, last)
         for one, other in zip(whole, last, strict=True):
             assert other.shape == (shape[0], VOCABULARY)
-            np.testing.assert_allclose(one[:, -1], other, rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(to_numpy(one)[:, -1], other, rtol=1e-5, atol=1e-6)
     assert capsys.readouterr().out == ""
 
 
@@ -310,6 +311,6 @@ def test_a_script_with_a_model():
     while len(text) < 4 and END not in text:
         ids = np.array([[1, 2, 3, *text]])
         segments = np.array([[0, 0, 0, *[1] * len(text)]])
-        text.append(int(model.predict([ids, segments], verbose=0)[0, -1].argmax()))
+        text.append(int(to_numpy(model([ids, segments]))[0, -1].argmax()))
     assert found == text
     assert len(writer.random_sample([[1, 2, 3], [0, 0, 0]], n=3, topk=3, topp=0.9)) == 3

@@ -17,7 +17,6 @@ from writers import (
 )
 
 from harness import default_and_slow, refused
-from kerasbert import compilation
 from kerasbert.errors import ConfigError
 from kerasbert.generation import generate
 from kerasbert.generation.cached import CachedDecoding
@@ -196,7 +195,7 @@ def test_texts_without_a_limit(name):
 
 
 @few
-def test_rows_that_ended_cost_nothing(one, monkeypatch):
+def test_rows_that_ended_cost_nothing(one, monkeypatch, do_not_compile):
     asked, computed = [], []
     step, run = CachedDecoding.step, StepwiseModel.step
 
@@ -210,8 +209,7 @@ def test_rows_that_ended_cost_nothing(one, monkeypatch):
 
     monkeypatch.setattr(CachedDecoding, "step", asking)
     monkeypatch.setattr(StepwiseModel, "step", running)
-    # Uncompiled, as else only the first call of each size is seen.
-    monkeypatch.setattr(compilation, "compiled", lambda function, variables: function)
+    # Compiled, only the first call of each size would be seen.
     # Half of the rows may end at once, the others later.
     ends = set(range(4, 24))
 

@@ -8,8 +8,8 @@ import pytest
 from plain_writing import all_logits, decoding, log_softmax
 from writers import ENDS, FEW_NAMES, VOCABULARY, fill, random_prompts, writer
 
-from harness import saved_and_loaded
-from kerasbert import layers
+from harness import STEP_BY_STEP, saved_and_loaded
+from kerasbert import compilation, layers
 from kerasbert.generation import generate, stream
 from kerasbert.tokenizers import Tokenizer
 
@@ -88,7 +88,8 @@ def test_a_model_that_is_trained(name):
     model = one.build()
     before = texts(model, one)
     row = [np.repeat(part, 4, axis=0) for part in one.row(list(range(5, 12)), [9, 8, 7])]
-    model.compile(keras.optimizers.SGD(0.5), "sparse_categorical_crossentropy")
+    loss = "sparse_categorical_crossentropy"
+    model.compile(keras.optimizers.SGD(0.5), loss, **STEP_BY_STEP)
     for token in (33, 34):
         wanted = np.full((*row[-1].shape, 1), token)
         model.fit(row, wanted, epochs=2, verbose=0)
@@ -154,7 +155,7 @@ def test_nothing_is_traced_twice(name, method, monkeypatch):
         return call(self, *args, **kwargs)
 
     monkeypatch.setattr(layers.Embedding, "call", counting)
-    model = one.build()
+    model = one.build(num_hidden_layers=2)
     traced.clear()
     generate(model, random_prompts(4, seed=41, low=9, longest=16), 20, method)
     first = len(traced)
@@ -165,8 +166,13 @@ def test_nothing_is_traced_twice(name, method, monkeypatch):
     assert len(traced) == first
     # Weights that changed are no reason either.
     model.set_weights([weight + 0.01 for weight in model.get_weights()])
-    generate(model, random_prompts(4, seed=45, low=9, longest=16), 20, method)
+    prompts = random_prompts(4, seed=45, low=9, longest=16)
+    found = generate(model, prompts, 20, method)
     assert len(traced) == first
+    # And XLA computes what is computed without it, and without a cache.
+    monkeypatch.setattr(compilation, "compiled", lambda function, variables: function)
+    wanted = generate(model, prompts, 20, method, use_cache=False)
+    assert [text.tolist() for text in found] == [text.tolist() for text in wanted]
 
 
 # ---- streams ---------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from masked_models import SPECIAL, TOKENS, make_model, make_tokenizer, probabilities
 
+from harness import WITHOUT_XLA
 from kerasbert.errors import ConfigError, TokenizerError
 from kerasbert.generation import PatternClassifier
 
@@ -168,7 +169,7 @@ def test_a_few_examples_are_enough_for_a_simple_task(tokenizer):
     # One long epoch is quicker than many short ones.
     x, y, weight = keras.tree.map_structure(lambda array: np.tile(array, (50, 1)), data)
     loss = keras.losses.SparseCategoricalCrossentropy(reduction="mean_with_sample_weight")
-    model.compile(keras.optimizers.Adam(0.01), loss)
+    model.compile(keras.optimizers.Adam(0.01), loss, **WITHOUT_XLA)
     model.fit(x, y, sample_weight=weight, batch_size=64, shuffle=False, verbose=0)
     after = np.mean([a == b for a, b in zip(classifier.predict(others), expected, strict=True)])
     assert before < 0.8 and after >= 0.97

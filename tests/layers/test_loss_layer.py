@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from harness import silent, to_numpy
+from harness import WITHOUT_XLA, silent, to_numpy
 from kerasbert.layers import Embedding, Loss
 
 B, L, C = 8, 4, 3
@@ -58,7 +58,7 @@ def reference_loss(scores, labels, real):
 def test_fits_without_targets(dtype):
     model = tagger(dtype=dtype)
     expected = reference_loss(to_numpy(model([IDS, LABELS])), LABELS, IDS != 0)
-    model.compile(keras.optimizers.Adam(0.05))
+    model.compile(keras.optimizers.Adam(0.05), **WITHOUT_XLA)
     found = model.evaluate([IDS, LABELS], batch_size=B, verbose=0)
     assert found == pytest.approx(expected, rel=1e-5 if dtype is None else 1e-2)
     history = model.fit([IDS, LABELS], epochs=30, batch_size=B, verbose=0).history["loss"]
@@ -70,7 +70,7 @@ def test_fits_without_targets(dtype):
 def test_adds_to_the_loss_of_the_model():
     inputs = keras.Input((2,))
     model = keras.Model(inputs, Square()(inputs))
-    model.compile("sgd", "mae")
+    model.compile("sgd", "mae", **WITHOUT_XLA)
     x = np.array([[1.0, 2.0], [3.0, 5.0]], "float32")
     found = model.evaluate(x, np.zeros_like(x), verbose=0)
     assert found == pytest.approx(2.75 + 9.75)  # the mean of |x|, and the mean of the squares
@@ -79,7 +79,7 @@ def test_adds_to_the_loss_of_the_model():
 @pytest.mark.backends
 def test_saves_and_loads(tmp_path):
     model = tagger()
-    model.compile(keras.optimizers.Adam(0.05))
+    model.compile(keras.optimizers.Adam(0.05), **WITHOUT_XLA)
     model.fit([IDS, LABELS], epochs=2, batch_size=B, verbose=0)
     silent(model.save, tmp_path / "model.keras")
     again = silent(keras.models.load_model, tmp_path / "model.keras")

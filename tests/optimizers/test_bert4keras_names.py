@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from updates import cross_entropy, numbers, reloaded, run, small_data, small_model, variables_of
 
+from harness import STEP_BY_STEP, WITHOUT_XLA
 from kerasbert import optimizers
 from kerasbert.errors import ConfigError
 from kerasbert.optimizers import (
@@ -118,7 +119,7 @@ def test_lamb_of_the_pretraining_script():
 def test_all_together_train_and_come_back(make, tmp_path):
     ids, labels = small_data(24)
     model = small_model()
-    model.compile(make(), cross_entropy())
+    model.compile(make(), cross_entropy(), **WITHOUT_XLA)
     model.fit(ids, labels, batch_size=6, epochs=2, shuffle=False, verbose=0)
     model.save(tmp_path / "model.keras")
     again = keras.models.load_model(tmp_path / "model.keras")
@@ -136,7 +137,7 @@ def test_all_together_train_and_come_back(make, tmp_path):
 def test_comes_back_in_a_process_that_never_made_the_class(tmp_path):
     ids, labels = small_data()
     model = small_model()
-    model.compile(everything(), cross_entropy())
+    model.compile(everything(), cross_entropy(), **STEP_BY_STEP)
     model.fit(ids, labels, verbose=0)
     model.save(tmp_path / "model.keras")
     code = (

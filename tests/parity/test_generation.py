@@ -10,7 +10,7 @@ from kerasbert.generation import generate
 torch = pytest.importorskip("torch", reason="parity needs the extra [parity]")
 transformers = pytest.importorskip("transformers", reason="parity needs the extra [parity]")
 
-pytestmark = pytest.mark.parity
+pytestmark = [pytest.mark.parity, pytest.mark.usefixtures("quick_to_compile")]
 
 VOCABULARY, MOST = 60, 12
 #: So many that few texts have the same length.

@@ -6,6 +6,7 @@ of time, gives up the rights of root where permissions shall bind, and reports h
 are those of the child.
 """
 
+import functools
 import json
 import os
 import subprocess
@@ -88,6 +89,7 @@ CONFIGS = [
 # ---- indexes of TensorFlow, with right checksums ---------------------------------------------
 
 
+@functools.cache  # the same arrays stand in every file
 def crc32c(data):
     """The checksum of such files, in the form in which they store it."""
     value = 0xFFFFFFFF
@@ -222,16 +224,18 @@ def tables(entries):
 # ---- the run ---------------------------------------------------------------------------------
 
 
+def name_of(key, value):
+    return f"{key} {value:.0e}" if value < 10**300 else f"{key} 1e+400"
+
+
 def config_cases(folder, tiny_bert):
     save_pretrained(tiny_bert, folder, verbose=0)
     config = json.loads((folder / "config.json").read_text())
     weights = (folder / "model.safetensors").read_bytes()
     for n, (key, value) in enumerate([("hidden_size", 8), *CONFIGS]):
         text = json.dumps({**config, key: value}).encode()
-        yield (
-            f"{key} {value:.0e}" if value < 10**300 else f"{key} 1e+400",
-            put(folder / str(n), {"config.json": text, "model.safetensors": weights}),
-        )
+        files = {"config.json": text, "model.safetensors": weights}
+        yield name_of(key, value), put(folder / str(n), files)
 
 
 def index_cases(folder, tiny_bert):
@@ -316,10 +320,6 @@ def refused_by(verdict):
     assert verdict.startswith("refused: "), verdict
 
 
-def names_of_configs():
-    return [f"{key} {value:.0e}" if value < 10**300 else f"{key} 1e+400" for key, value in CONFIGS]
-
-
 @pytest.mark.parametrize(
     "name",
     ["hidden_size 8e+00", "index: sound", "index: big-endian", *(f"no lock, {n}" for n in GIVEN)],
@@ -328,7 +328,7 @@ def test_sound_ones_are_built(name, verdicts):
     assert verdicts[name] == "built"
 
 
-@pytest.mark.parametrize("name", names_of_configs())
+@pytest.mark.parametrize("name", [name_of(*pair) for pair in CONFIGS])
 def test_enormous_configuration(name, verdicts):
     refused_by(verdicts[name])
     assert name.split()[0] in verdicts[name]
