@@ -2,6 +2,7 @@
 
 import json
 import zipfile
+from contextlib import nullcontext
 
 import numpy as np
 from keras import ops
@@ -51,7 +52,10 @@ def read_state(model, folder):
     """
     about = read_about(folder)
     if not model.optimizer.built:
-        model.optimizer.build(model.trainable_variables)
+        # TensorFlow wants an optimizer's variables where those of the model are.
+        strategy = getattr(model, "distribute_strategy", None)
+        with strategy.scope() if strategy else nullcontext():
+            model.optimizer.build(model.trainable_variables)
     groups = _groups(model)
     try:
         with np.load(folder / _ARRAYS) as arrays:
