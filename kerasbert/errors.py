@@ -33,6 +33,10 @@ class TokenizerError(KerasbertError):
     """A vocabulary cannot be used, or a text cannot be encoded as asked."""
 
 
+class CorpusError(KerasbertError):
+    """A text for pre-training, or the records made of it, cannot be read, built or used."""
+
+
 def check_integer(name, value, minimum):
     """Refuses a value that is no integer of at least `minimum`.
 

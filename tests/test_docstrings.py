@@ -7,6 +7,7 @@ the few names that every example takes for granted.
 import doctest
 import importlib
 import pkgutil
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -15,6 +16,7 @@ import pytest
 import kerasbert
 import kerasbert.adapters
 import kerasbert.distribution
+import kerasbert.pretraining
 import kerasbert.training
 from fixtures import make_arrays, tiny_config, write_checkpoint, write_config
 from kerasbert.tokenizers import Tokenizer
@@ -54,6 +56,8 @@ def release(tmp_path_factory):
     masked_lm = kerasbert.build_transformer_model(config, model="albert", with_mlm=True, verbose=0)
     tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"房间很干净电池用不久好,"]
     models = {"model": model, "gpt2": gpt2, "masked_lm": masked_lm}
+    names |= {name: getattr(kerasbert.pretraining, name) for name in kerasbert.pretraining.__all__}
+    names["Path"] = Path
     names["tokenizer"] = Tokenizer({token: index for index, token in enumerate(tokens)})
     names |= {name: getattr(kerasbert.optimizers, name) for name in kerasbert.optimizers.__all__}
     names |= {name: getattr(kerasbert.generation, name) for name in ("fill_mask", "gibbs_sample")}
@@ -85,6 +89,7 @@ def public_names():
         kerasbert.weights,
         kerasbert.models,
         kerasbert.optimizers,
+        kerasbert.pretraining,
         kerasbert.training,
     ):
         for name in module.__all__:

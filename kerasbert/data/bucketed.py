@@ -10,6 +10,7 @@ from kerasbert.data.buckets import bucket_lengths
 from kerasbert.data.targets import Targets
 from kerasbert.data.text_inputs import Rows, TextInputs
 from kerasbert.data.tf_data import batches_to_tf_data
+from kerasbert.data.workers import check_workers
 from kerasbert.errors import ConfigError, check_integer
 
 
@@ -76,7 +77,7 @@ class BucketedDataset(keras.utils.PyDataset):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        self._check_workers()
+        check_workers(self)
         check_integer("batch_size", batch_size, minimum=1)
         check_integer("num_buckets", num_buckets, minimum=1)
         self.inputs = TextInputs.of(model)
@@ -96,18 +97,6 @@ class BucketedDataset(keras.utils.PyDataset):
         )
         self._bucket = np.searchsorted(self.lengths, self.rows.lengths)
         self.epoch = 0
-
-    def _check_workers(self):
-        # Keras 3.15 takes batches before the first epoch there, and gives them out in it again.
-        backend = keras.backend.backend()
-        if backend != "tensorflow" and (self.workers > 1 or self.use_multiprocessing):
-            raise ConfigError(
-                f"workers={self.workers}, use_multiprocessing={self.use_multiprocessing} on the "
-                f"backend {backend!r}.\n"
-                "Expected one worker: with several, Keras would train with some texts twice and "
-                "with others never in the first epoch.\n"
-                "Leave workers= away: the texts are tokenised already, a batch is made quickly."
-            )
 
     @property
     def epoch(self):

@@ -12,13 +12,10 @@ from keras import ops
 
 from kerasbert.data.text_inputs import NAMES, Rows, TextInputs
 from kerasbert.errors import ConfigError, TokenizerError, check_integer, listing
+from kerasbert.models.masked_head import check_predicts_masks, masked_head
 from kerasbert.models.view import find_encoder
 from kerasbert.tokenizers.base import TokenizerBase
 from kerasbert.tokenizers.sequences import Sequence, assemble, join_row
-
-# The last layer of the head, and what may be its first, by the families that have them.
-_ENDS = ("MLM-Activation", "Output-MLM-Activation")
-_STARTS = ("MLM-Dense", "Output-Mapping", "Output-MLM-Dropout")
 
 # Lengths are rounded up to a multiple of it, so that few shapes have to be compiled.
 _STEP = 16
@@ -66,7 +63,7 @@ class MaskedLM:
 
     def __init__(self, model, tokenizer):
         self._view = find_encoder(model)
-        _check_head(self._view)
+        check_predicts_masks(self._view)
         if not isinstance(tokenizer, TokenizerBase):
             raise ConfigError(
                 f"tokenizer is a {type(tokenizer).__name__}.\n"
@@ -205,35 +202,13 @@ def check_batch_size(batch_size):
     check_integer("batch_size", batch_size, minimum=1)
 
 
-def _check_head(view):
-    application = view.mask_layer.application
-    if not any(view.has_layer(name) for name in _ENDS):
-        raise ConfigError(
-            f"The model {view.model.name!r}, of the {view.config.family} family, has no masked-LM "
-            "head.\n"
-            "Expected one: it predicts the token behind a [MASK].\n"
-            "Build the model with with_mlm=True, or use generate for one that predicts the next "
-            "token."
-        )
-    if application != "encoder":
-        raise ConfigError(
-            f"The model {view.model.name!r} was built with application={application!r}.\n"
-            "Expected 'encoder': with another its head predicts the next token, not a masked one.\n"
-            "Build it without application=, or use generate."
-        )
-
-
 def _input(view, name):
     return view.calls(name)[0].output_tensors[0]
 
 
 def _make_reader(view, names):
     """Returns the model from inputs (B, L) and places (B, M) to logits (B, M, V)."""
-    end = next(name for name in _ENDS if view.has_layer(name))
-    start = next(name for name in _STARTS if view.has_layer(name))
-    hidden = view.calls(start)[0].input_tensors[0]  # (B, L, H)
-    # Before the activation, which may be any: softmax, none, a function of the user's.
-    logits = view.calls(end)[0].input_tensors[0]  # (B, L, V)
+    _, hidden, logits = masked_head(view)
     places = keras.Input((None,), dtype="int32", name="places")
     try:
         if hidden.shape[1] is None:

@@ -13,6 +13,7 @@ from kerasbert.layers.low_rank import LowRankAdapter
 from kerasbert.layers.masking import AttentionMask, PaddingMask, VectorMask, ZeroPadding
 from kerasbert.layers.memm import MaximumEntropyMarkovModel
 from kerasbert.layers.normalization import LayerNormalization
+from kerasbert.layers.places import KeepHardest, PutPlaces, SampleTokens, TakePlaces
 from kerasbert.layers.pooling import GlobalAveragePooling1D, GlobalMaxPooling1D
 from kerasbert.layers.positions import PositionEmbedding, PositionsOfTokens, SingleSegmentEmbedding
 from kerasbert.layers.relative_positions import (
@@ -41,6 +42,7 @@ __all__ = [
     "GlobalAveragePooling1D",
     "GlobalMaxPooling1D",
     "GlobalPointer",
+    "KeepHardest",
     "LayerNormalization",
     "Loss",
     "LowRankAdapter",
@@ -49,16 +51,19 @@ __all__ = [
     "PaddingMask",
     "PositionEmbedding",
     "PositionsOfTokens",
+    "PutPlaces",
     "RelativePositionEmbedding",
     "RelativePositionEmbeddingT5",
     "ResidualFeedForward",
     "ResidualGatedAttention",
+    "SampleTokens",
     "ScaleOffset",
     "SelfAttention",
     "SingleSegmentEmbedding",
     "SinusoidalPositionEmbedding",
     "SinusoidalRelativePositionEmbedding",
     "TakeFeature",
+    "TakePlaces",
     "TiedProjection",
     "TransformerBlock",
     "VectorMask",

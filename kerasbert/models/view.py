@@ -136,6 +136,11 @@ class EncoderView:
         return [node.output_tensors[0] for node in takewhile(lambda node: node, calls)]
 
 
+def find_encoders(model):
+    """Lists the `EncoderView` of every encoder in `model`; see `find_encoder`."""
+    return list(_encoders(model))
+
+
 def find_encoder(model):
     """Returns the `EncoderView` of the one encoder in `model`.
 
@@ -146,7 +151,7 @@ def find_encoder(model):
     Raises:
         KerasbertError: if there is none, or more than one.
     """
-    views = list(_encoders(model))
+    views = find_encoders(model)
     if len(views) == 1:
         return views[0]
     if not views:

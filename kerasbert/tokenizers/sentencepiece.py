@@ -167,10 +167,7 @@ class SpTokenizer(TokenizerBase):
         if self._pre_tokenize is not None:
             text = " ".join(self._segment(text))
         if self._preprocess:
-            text = " ".join(text.split())
-            if not self._keep_accents:
-                text = unicodedata.normalize("NFKD", text)
-                text = "".join(char for char in text if not unicodedata.combining(char))
+            text = albert_clean(text, self._keep_accents)
         if self._do_lower_case:
             text = text.lower()
         # UTF-8 has no lone surrogates; sentencepiece itself takes broken input for U+FFFD.
@@ -282,6 +279,20 @@ class SpTokenizer(TokenizerBase):
     def _is_decodable(self, i):
         """Tells whether the id `i` stands for text."""
         return 0 <= i < self.vocab_size and not self._is_special(i)
+
+
+def albert_clean(text, keep_accents=False):
+    """Joins a text at white space, decomposes it (NFKD) and drops the combining marks.
+
+    Args:
+        text: A string.
+        keep_accents: Whether to join it only.
+    """
+    text = " ".join(text.split())
+    if keep_accents:
+        return text
+    text = unicodedata.normalize("NFKD", text)
+    return "".join(char for char in text if not unicodedata.combining(char))
 
 
 def _ends_in_digit_comma(piece):

@@ -91,7 +91,7 @@ def save_vocab(dict_path, token_dict, encoding="utf-8"):
     content = vocab_bytes(token_dict, encoding)
     if not path.parent.is_dir():
         raise TokenizerError(f"Cannot write {path}: the folder {path.parent} does not exist.")
-    _write_atomically(path, content)
+    write_atomically(path, content)
 
 
 def vocab_bytes(token_dict, encoding="utf-8"):
@@ -269,7 +269,7 @@ def _check_no_gaps(token_dict):
         )
 
 
-def _write_atomically(path, content):
+def write_atomically(path, content):
     """Writes bytes under a temporary name in the same folder, then moves the file."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:

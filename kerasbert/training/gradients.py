@@ -78,8 +78,16 @@ def random_numbers_apart(state=None):
     import torch
 
     with torch.random.fork_rng():
-        if state is not None:
-            torch.set_rng_state(state[0])
-            if state[1]:
-                torch.cuda.set_rng_state_all(state[1])
+        set_random_state(state)
         yield
+
+
+def set_random_state(state):
+    """Sets what `random_state` returned."""
+    if state is None:
+        return
+    import torch
+
+    torch.set_rng_state(state[0])
+    if state[1]:
+        torch.cuda.set_rng_state_all(state[1])

@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import dataclass
 
 from kerasbert.conventions import epsilon_of, native_gelu
 from kerasbert.errors import CheckpointError, WeightMismatchError
@@ -91,8 +92,34 @@ def write_original(model, prefix, config_path, dialects=None):
         As `save_weights_as_checkpoint` does.
     """
     view = find_encoder(model)
+    dialect = dialect_to_write(config_of_file(view.config), dialects_of(view, dialects))
+    part = part_to_write(model, view, dialect)
+    write_checkpoint(prefix, part.arrays, texts={config_path: part.config_text})
+    return part.written
+
+
+@dataclass(frozen=True)
+class Part:
+    """An encoder in the form of a file.
+
+    Attributes:
+        arrays: dict from names to arrays.
+        config_text: what its configuration file says.
+        written: `Written`, once that is done.
+    """
+
+    arrays: dict
+    config_text: str
+    written: Written
+
+
+def part_to_write(model, view, dialect):
+    """Returns the `Part` of a checkpoint that one encoder of a model makes up.
+
+    Raises:
+        WeightMismatchError: if the dialect cannot hold the encoder.
+    """
     config = config_of_file(view.config)
-    dialect = dialect_to_write(config, dialects_of(view, dialects))
     refuse_inexpressible(
         model,
         dialect,
@@ -104,10 +131,9 @@ def write_original(model, prefix, config_path, dialects=None):
     found = edges(view, dialect, "", config)
     left_out = variables_without_name(model, view, found)
     config, tables = segments_of_file(config, dialect, "")
+    written = Written(dialect.title, len(found), left_out, tuple(option_keys(config)))
     text = json.dumps(_keys_of_file(config), indent=2) + "\n"
-    arrays = {**tables, **arrays_by_name(found, dialect)}
-    write_checkpoint(prefix, arrays, texts={config_path: text})
-    return Written(dialect.title, len(found), left_out, tuple(option_keys(config)))
+    return Part({**tables, **arrays_by_name(found, dialect)}, text, written)
 
 
 def dialect_to_write(config, own=()):
