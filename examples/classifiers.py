@@ -39,8 +39,10 @@ class Labelled:
 
     def batches(self, model, tokenizer, args, **options):
         """Returns the texts as batches of few lengths, for `fit`."""
-        defaults = {"batch_size": args.batch_size, "maxlen": args.maxlen, "num_buckets": 3}
-        return BucketedDataset(model, tokenizer, self.texts, self.numbers, **defaults | options)
+        # Each length is compiled, which takes longer than to train on few texts.
+        lengths = {"maxlen": args.maxlen, "num_buckets": 3 if len(self.texts) > 1000 else 1}
+        options = {"batch_size": args.batch_size, **lengths, **options}
+        return BucketedDataset(model, tokenizer, self.texts, self.numbers, **options)
 
 
 def label_names(train, *others):

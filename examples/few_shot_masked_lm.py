@@ -156,7 +156,7 @@ def train_head(model, tokenizer, train, valid, labels, args, session):
     train, valid = Labelled(train, labels), Labelled(valid, labels)
     features = GlobalAveragePooling1D()(kerasbert.hidden_state(model, -1))
     classifier = add_head(model, features, len(labels), dropout=0.1)
-    data = train.batches(classifier, tokenizer, args, num_buckets=1)
+    data = train.batches(classifier, tokenizer, args)
     loss = "sparse_categorical_crossentropy"
     classifier.compile(optimizer(args, args.epochs * len(data)), loss, metrics=["accuracy"])
 

@@ -84,6 +84,7 @@ TASKS = {
         data="CMRC 2018, whole passages: trained on the development set, scored on the trial set",
         files=CMRC,
         score="F1",
+        options=("--epochs", "12"),
     ),
     "cmrc2018 written": Task(
         script="reading_comprehension_by_seq2seq",
@@ -122,6 +123,16 @@ TASKS = {
         data="2,000 of the Chinese reviews, FGM",
         files={"train": SENTIMENT.format("train"), "valid": SENTIMENT.format("test")},
         score="accuracy, fgm",
+    ),
+    "eprstmt": Task(
+        script="few_shot_masked_lm",
+        data="FewCLUE eprstmt, 160 labelled reviews, 610 to score",
+        files={
+            "train": "FewCLUE-eprstmt/train_few_all.json",
+            "valid": "FewCLUE-eprstmt/test_public.json",
+            "unlabelled": "FewCLUE-eprstmt/unlabeled.json",
+        },
+        score="accuracy",
     ),
     "iflytek": Task(
         script="long_texts_hierarchical_positions",
