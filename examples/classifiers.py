@@ -4,7 +4,7 @@ import math
 
 import keras
 import numpy as np
-from runs import optimizer, use_xla
+from runs import batching, optimizer, use_xla
 from shared import UsageError
 
 from kerasbert.data import BucketedDataset
@@ -39,9 +39,7 @@ class Labelled:
 
     def batches(self, model, tokenizer, args, **options):
         """Returns the texts as batches of few lengths, for `fit`."""
-        # Each length is compiled, which takes longer than to train on few texts.
-        lengths = {"maxlen": args.maxlen, "num_buckets": 3 if len(self.texts) > 1000 else 1}
-        options = {"batch_size": args.batch_size, **lengths, **options}
+        options = {**batching(args, len(self.texts)), **options}
         return BucketedDataset(model, tokenizer, self.texts, self.numbers, **options)
 
 

@@ -28,7 +28,7 @@ from entities import (
     types_of,
 )
 from keras import ops
-from runs import Run, ScoreByEpoch, load_encoder, optimizer, starting_point
+from runs import Run, ScoreByEpoch, batching, load_encoder, optimizer, starting_point
 from shared import main, sample
 from sklearn.metrics import classification_report, precision_recall_fscore_support
 
@@ -121,8 +121,7 @@ def run(args):
     config, tokenizer = starting_point(args, texts, at_least=2, **sizes(args))
     model = add_pointer(load_encoder(args, config, tokenizer), len(types), args)
     labels = places_of(train, characters_of(texts, tokenizer, args.maxlen), types)
-    options = {"batch_size": args.batch_size, "maxlen": args.maxlen}
-    data = BucketedDataset(model, tokenizer, texts, labels, **options)
+    data = BucketedDataset(model, tokenizer, texts, labels, **batching(args, len(texts)))
     steps = args.epochs * len(data)
     model.compile(optimizer(args, steps), span_loss, jit_compile=not args.quick)
 

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 import keras
 import numpy as np
 from relations import SAMPLE, known_triples, locate, measure, read_data
-from runs import Run, ScoreByEpoch, load_encoder, optimizer, starting_point
+from runs import Run, ScoreByEpoch, batching, load_encoder, optimizer, starting_point
 from shared import UsageError
 
 from kerasbert.data import BucketedDataset
@@ -44,9 +44,7 @@ class Batches(BucketedDataset):
             tokenizer,
             [sentence.text for sentence in sentences],
             labels=np.arange(len(sentences)),
-            batch_size=args.batch_size,
-            maxlen=args.maxlen,
-            num_buckets=3,
+            **batching(args, len(sentences)),
             shuffle=extractor is not None,
             seed=args.seed,
         )

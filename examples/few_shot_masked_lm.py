@@ -26,7 +26,7 @@ import numpy as np
 from classifiers import Labelled, add_head, guessing, label_names
 from files import read_labelled, read_texts
 from keras import ops
-from runs import Run, ScoreByEpoch, load_encoder, optimizer, starting_point, use_xla
+from runs import Run, ScoreByEpoch, batching, load_encoder, optimizer, starting_point, use_xla
 from shared import UsageError, main, sample
 from sklearn.metrics import accuracy_score
 
@@ -91,9 +91,7 @@ class MaskedTexts(BucketedDataset):
 def pretrain(model, tokenizer, texts, words, args, session):
     """Trains the masked-LM head and the encoder on texts without labels."""
     many = len(texts) > 1000
-    # Each length is compiled, which takes longer than to train on few texts.
-    options = {"batch_size": 64 if many else 16, "num_buckets": 2 if many else 1}
-    options["maxlen"] = args.maxlen
+    options = {**batching(args, len(texts)), "batch_size": 64 if many else 16}
     data = MaskedTexts(model, tokenizer, texts, words, **options)
     hidden = model.get_layer("MLM-Dense").input  # (B, L, H)
     places = keras.Input((None,), dtype="int32", name="Places")

@@ -55,14 +55,12 @@ def run(args):
     train, valid = read_labelled(args.train), read_labelled(args.valid)
     labels = label_names(train, valid)
     texts = [text for text, _ in train]
-    many = len(train) > 1000
-    config, tokenizer = starting_point(args, texts, 2 if many else 1, **SIZES)
+    config, tokenizer = starting_point(args, texts, 2 if len(train) > 1000 else 1, **SIZES)
     train, valid, scores, tokens = Labelled(train, labels), Labelled(valid, labels), {}, {}
     for name, hierarchical in (("whole texts", True), ("cut to the table", None)):
         model, limit = classifier(args, config, tokenizer, len(labels), hierarchical)
         compile_classifier(model, args, len(train.texts))
-        # Each length is compiled, which takes longer than to train on few texts.
-        options = {"maxlen": min(args.maxlen, limit), "num_buckets": 4 if many else 1}
+        options = {"maxlen": min(args.maxlen, limit)}
         data = train.batches(model, tokenizer, args, **options)
         tokens[name] = int(data.rows.lengths.max())
         print(f"\n=== {name}: {tokens[name]} tokens of at most {limit:,}")

@@ -77,7 +77,7 @@ TASKS = {
         data="CLUENER, its development set: entities of 10 types in news",
         files={"train": "cluener/train.json", "valid": "cluener/dev.json"},
         score="F1",
-        options=("--efficient", "--epochs", "3"),
+        options=("--efficient", "--epochs", "5"),
     ),
     "cmrc2018": Task(
         script="reading_comprehension_extractive",

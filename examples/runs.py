@@ -66,6 +66,13 @@ def load_encoder(args, config, tokenizer, **options):
     return encoder
 
 
+def batching(args, count):
+    """Returns size and lengths of the batches of so many texts, for `BucketedDataset`."""
+    # Each length is compiled, which takes longer than to train on few texts.
+    num_buckets = 3 if count > 1000 else 1
+    return {"batch_size": args.batch_size, "maxlen": args.maxlen, "num_buckets": num_buckets}
+
+
 def optimizer(args, steps, **options):
     """Returns BERT's optimizer; its rate rises over a tenth of the steps, then falls to 0."""
     schedule = WarmupDecay(args.learning_rate, total_steps=steps, warmup_steps=max(steps // 10, 1))

@@ -27,7 +27,7 @@ from entities import (
     tags_of,
     types_of,
 )
-from runs import Run, ScoreByEpoch, load_encoder, optimizer, starting_point, use_xla
+from runs import Run, ScoreByEpoch, batching, load_encoder, optimizer, starting_point, use_xla
 from seqeval.metrics import classification_report, f1_score, precision_score, recall_score
 from seqeval.metrics.sequence_labeling import get_entities
 from seqeval.scheme import IOB2
@@ -98,9 +98,7 @@ def run(args):
     config, tokenizer = starting_point(args, texts, at_least=2, **sizes(args))
     model = add_crf(load_encoder(args, config, tokenizer), len(tags))
     labels = token_labels(train, characters_of(texts, tokenizer, args.maxlen), tags)
-    # Few lengths, as XLA takes its time for the loops of the field.
-    options = {"batch_size": args.batch_size, "maxlen": args.maxlen, "num_buckets": 3}
-    options["token_label_padding"] = -1
+    options = {**batching(args, len(texts)), "token_label_padding": -1}
     data = BucketedDataset(model, tokenizer, texts, token_labels=labels, **options)
     compile_model(model, args.epochs * len(data), args)
 

@@ -69,3 +69,18 @@ def quick_to_compile(request):
 
     if keras.backend.backend() == "tensorflow":
         request.getfixturevalue("do_not_compile")
+
+
+@pytest.fixture
+def step_by_step():
+    """Runs what TensorFlow would trace as it is: a few steps are over before that is done."""
+    import keras
+
+    if keras.backend.backend() != "tensorflow":
+        yield
+        return
+    import tensorflow as tf
+
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)

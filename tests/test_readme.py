@@ -31,7 +31,7 @@ def files(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_blocks_run_in_order(files):
+def test_blocks_run_in_order(files, step_by_step, do_not_compile):
     names = {"__name__": "__main__"}
     assert len(BLOCKS) > 10
     for number, (code, shown) in enumerate(BLOCKS, start=1):
