@@ -98,12 +98,16 @@ CONFIGS = {
 
 
 class MaskedDataset(keras.utils.PyDataset):
-    """Seven batches, others in every epoch."""
+    """So many batches, others in every epoch."""
 
     epoch = 0
 
+    def __init__(self, count=7):
+        super().__init__()
+        self.count = count
+
     def __len__(self):
-        return 7
+        return self.count
 
     def __getitem__(self, index):
         return batch(1000 * self.epoch + index)
