@@ -1,5 +1,6 @@
 """Settings and fixtures of all tests."""
 
+import gc
 import os
 import random
 import sys
@@ -19,6 +20,15 @@ sys.modules.setdefault("triton", None)
 # A model's first call is slow, and a failure must come again.
 settings.register_profile("kerasbert", deadline=None, derandomize=True)
 settings.load_profile("kerasbert")
+
+
+def pytest_collection_finish():
+    """Takes all that was imported out of Python's search for garbage.
+
+    Keras searches whenever a layer gives up a weight, so ten times and more to quantise a model;
+    among all objects of TensorFlow that takes a second each time.
+    """
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
@@ -57,6 +67,12 @@ def do_not_compile(monkeypatch):
         "compiled_writer",
         lambda function, variables: compilation.writes_afterwards(function),
     )
+    if compilation._BACKEND == "tensorflow":
+        monkeypatch.setattr(
+            compilation,
+            "write",
+            lambda arrays, *new: compilation._assign_slices(arrays, *new) or arrays,
+        )
 
 
 @pytest.fixture
@@ -69,3 +85,21 @@ def quick_to_compile(request):
 
     if keras.backend.backend() == "tensorflow":
         request.getfixturevalue("do_not_compile")
+
+
+@pytest.fixture
+def step_by_step():
+    """What Keras compiles by itself, such as `predict`, runs as it is: quickest for a few batches.
+
+    On TensorFlow alone; see `quick_to_compile`.
+    """
+    import keras
+
+    if keras.backend.backend() != "tensorflow":
+        yield
+        return
+    import tensorflow as tf
+
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)

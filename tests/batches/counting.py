@@ -35,6 +35,10 @@ class CheckCounts(keras.callbacks.Callback):
         self.counter = counter
         self.epochs = []
 
+    def start_again(self):
+        self.counter.counts.assign(ops.zeros_like(self.counter.counts))
+        self.epochs = []
+
     def on_epoch_end(self, epoch, logs=None):
         self.epochs.append(np.copy(ops.convert_to_numpy(self.counter.counts)))
 

@@ -83,11 +83,11 @@ def test_an_interrupted_epoch_leaves_nothing_behind():
 
     generator = Texts(DATA, batch_size=5)
     stream = generator.forfit()
+    model, check = counting_model(SAMPLES)
     for data in (generator, stream):
-        model, check = counting_model(SAMPLES)
         with pytest.raises(KeyboardInterrupt):
             model.fit(data, steps_per_epoch=5, verbose=0, callbacks=[Stop()])
-        model, check = counting_model(SAMPLES)
+        check.start_again()
         model.fit(data, steps_per_epoch=5, epochs=2, verbose=0, callbacks=[check])
         assert_each_once(check, SAMPLES, 2)
 

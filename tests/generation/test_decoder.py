@@ -283,7 +283,7 @@ def test_last_token(outputs, capsys):
     cut = ours.last_token(model)
     assert ours.last_token(model) is cut
     random = np.random.default_rng(0)
-    for shape in [(1, 1), (1, 5), (3, 5), (40, 2)]:
+    for shape in [(1, 1), (3, 5), (40, 2)]:
         inputs = [random.integers(0, VOCABULARY, shape), random.integers(0, 2, shape)]
         whole, last = model(inputs), cut.predict(inputs)
         whole, last = ([whole], [last]) if outputs == 1 else (whole, last)
@@ -293,6 +293,7 @@ def test_last_token(outputs, capsys):
     assert capsys.readouterr().out == ""
 
 
+@pytest.mark.usefixtures("step_by_step")
 @pytest.mark.backends
 def test_a_script_with_a_model():
     model = language_model()

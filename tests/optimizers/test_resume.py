@@ -106,6 +106,7 @@ schedule = WarmupDecay(0.01, total_steps=15, warmup_steps=3)
 model.compile(
     AdamW(schedule, gradient_accumulation_steps=2),
     keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    jit_compile=False if keras.backend.backend() == "tensorflow" else "auto",
 )
 rng = np.random.default_rng(0)
 ids = rng.integers(1, 40, (40, 8))
