@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from devices.models import KINDS, batch, build, classifier, difference, outputs
-from harness import STEP_BY_STEP, refused, silent, to_numpy
+from harness import STEP_BY_STEP, default_and_slow, refused, silent, to_numpy
 from kerasbert import (
     build_transformer_model,
     hidden_state,
@@ -74,7 +74,7 @@ def test_every_family(kind, tmp_path):
 
 
 @pytest.mark.backends
-@pytest.mark.parametrize("kind", ["albert", "albert groups"])
+@pytest.mark.parametrize("kind", default_and_slow(["albert", "albert groups"], ["albert"]))
 def test_each_use_of_a_shared_block_has_its_own(kind):
     """Against an un-shared model whose kernels are filled by hand, in float64."""
     model = build(kind)
