@@ -1,4 +1,4 @@
-"""Every family under low precisions: padded rows, twenty steps of training, integer ids."""
+"""Every family under low precisions: padded rows, steps of training, integer ids."""
 
 import keras
 import numpy as np
@@ -39,7 +39,7 @@ def test_numbers_of_a_policy_set_globally_and_for_a_model(kind, policy):
 
 
 @pytest.mark.parametrize(("kind", "policy"), default_and_slow(PAIRS, [("albert", "mixed_float16")]))
-def test_twenty_steps(kind, policy, request):
+def test_steps_of_training(kind, policy, request):
     """Rows with no, some and nothing but padding; the loss stays finite and gets smaller."""
     # Groups have layers that share a block.
     fewer = {} if "groups" in kind else {"num_hidden_layers": 1}

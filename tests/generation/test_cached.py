@@ -79,7 +79,7 @@ def compare(one, prompts, method, model=None, end_id=None):
 #: which `test_the_scores_of_every_step` tries for every kind. One kind has all of them.
 FAMILIES = {one.model: one for one in reversed(WRITERS)}.values()
 PAIRS = [(writer(FEW[0]), method) for method in METHODS]
-PAIRS += [(w, list(METHODS)[n % 3]) for n, w in enumerate(FAMILIES) if w.name != FEW[0]]
+PAIRS += [(w, list(METHODS)[n % 3]) for n, w in enumerate(FAMILIES)]
 
 
 # ---- the scores of every step --------------------------------------------------------------------
