@@ -183,7 +183,11 @@ def test_training_goes_on_in_another_process(tmp_path):
     np.testing.assert_allclose(np.load(paths[3]), expected[1], atol=1e-6)
 
 
-@pytest.mark.parametrize("form", ["nested", "siamese", "sequential", "pointer"])
+# A siamese model is nested too.
+FORMS = ("nested", "siamese", "sequential", "pointer")
+
+
+@pytest.mark.parametrize("form", default_and_slow(FORMS, FORMS[1:]))
 def test_whatever_stands_on_top(form):
     encoder = build("albert", with_mlm=False, with_nsp=False, with_pool=form != "pointer")
     twice = [keras.Input((None,), dtype="int32", name=f"i{n}") for n in range(4)]

@@ -6,9 +6,9 @@ import keras
 import numpy as np
 import pytest
 from plain_writing import all_logits, decoding, log_softmax
-from writers import FEW_NAMES, VOCABULARY, fill, random_prompts, writer
+from writers import FEW, FEW_NAMES, VOCABULARY, fill, random_prompts, writer
 
-from harness import STEP_BY_STEP, saved_and_loaded
+from harness import STEP_BY_STEP, default_and_slow, saved_and_loaded
 from kerasbert import compilation, layers
 from kerasbert.generation import generate, stream
 from kerasbert.tokenizers import Tokenizer
@@ -26,12 +26,12 @@ def texts(model, one, **settings):
 
 
 HALF = (
-    ("albert_unilm", "float16"),
     ("bert_positions_mask_unilm", "mixed_float16"),
     ("nezha_lm", "bfloat16"),
     *(
         pytest.param(*pair, marks=pytest.mark.slow)
         for pair in (
+            ("albert_unilm", "float16"),
             ("roformer_lm", "float16"),
             ("gau_alpha_unilm", "bfloat16"),
             ("gpt2", "mixed_float16"),
@@ -103,7 +103,9 @@ def test_a_model_that_is_trained(name):
 
 
 @quick
-@pytest.mark.parametrize("name", [*FEW_NAMES, "bert_condition_unilm"])
+@pytest.mark.parametrize(
+    "name", default_and_slow(["bert_condition_unilm", *FEW], ["bert_condition_unilm"])
+)
 def test_saved_and_loaded(name, tmp_path):
     one = writer(name)
     model = one.build()
@@ -190,7 +192,11 @@ def tokenizer():
 @quick
 @pytest.mark.parametrize("name", FEW_NAMES)
 @pytest.mark.parametrize(
-    "settings", [{}, {"method": "sample", "seed": 5}], ids=["greedy", "sample"]
+    "settings",
+    [
+        pytest.param({}, id="greedy", marks=pytest.mark.slow),
+        pytest.param({"method": "sample", "seed": 5}, id="sample"),
+    ],
 )
 def test_streams_are_what_generate_writes(name, settings, tokenizer):
     one = writer(name)
