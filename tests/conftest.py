@@ -1,5 +1,6 @@
 """Settings and fixtures of all tests."""
 
+import gc
 import os
 import random
 import sys
@@ -19,6 +20,15 @@ sys.modules.setdefault("triton", None)
 # A model's first call is slow, and a failure must come again.
 settings.register_profile("kerasbert", deadline=None, derandomize=True)
 settings.load_profile("kerasbert")
+
+
+def pytest_collection_finish():
+    """Takes all that was imported out of Python's search for garbage.
+
+    Keras searches whenever a layer gives up a weight, so ten times and more to quantise a model;
+    among all objects of TensorFlow that takes a second each time.
+    """
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
@@ -57,6 +67,12 @@ def do_not_compile(monkeypatch):
         "compiled_writer",
         lambda function, variables: compilation.writes_afterwards(function),
     )
+    if compilation._BACKEND == "tensorflow":
+        monkeypatch.setattr(
+            compilation,
+            "write",
+            lambda arrays, *new: compilation._assign_slices(arrays, *new) or arrays,
+        )
 
 
 @pytest.fixture

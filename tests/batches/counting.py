@@ -1,5 +1,7 @@
 """A model that counts how often it was trained with each sample, and data for it."""
 
+import functools
+
 import keras
 import numpy as np
 from keras import ops
@@ -39,13 +41,26 @@ class CheckCounts(keras.callbacks.Callback):
         self.epochs.append(np.copy(ops.convert_to_numpy(self.counter.counts)))
 
 
-def counting_model(samples):
-    """Returns a compiled model of ids (B, L) and segments (B, L), and its callback."""
+def new_model(samples):
+    """Returns a compiled model of ids (B, L) and segments (B, L), and its layer that counts."""
     inputs = [keras.Input((None,), dtype="int32") for _ in range(2)]
     counter = Counter(samples)
     model = keras.Model(inputs, keras.layers.Dense(2)(counter(inputs[0])))
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile("sgd", loss, metrics=["accuracy"], **WITHOUT_XLA)
+    return model, counter
+
+
+@functools.cache
+def _made(samples):
+    model, counter = new_model(samples)
+    return model, counter, model.get_weights()
+
+
+def counting_model(samples):
+    """Returns `new_model` as it was at first, and its callback: what Keras traced is kept."""
+    model, counter, start = _made(samples)
+    model.set_weights(start)
     return model, CheckCounts(counter)
 
 

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from batches.counting import Texts, assert_each_once, counting_model
+from batches.counting import Texts, assert_each_once, counting_model, new_model
 from harness import WITHOUT_XLA
 from kerasbert.data import DataGenerator
 from kerasbert.errors import ConfigError
@@ -128,7 +128,7 @@ def test_labels_that_are_none():
         def __iter__(self, random=False):
             return ((inputs, None) for inputs, _ in super().__iter__(random))
 
-    model, _check = counting_model(SAMPLES)
+    model, _counter = new_model(SAMPLES)
     model.add_loss = None
     inputs = [keras.Input((None,), dtype="int32") for _ in range(2)]
 

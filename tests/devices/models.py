@@ -10,29 +10,35 @@ from reference.zoo_weights import zoo_config
 
 MLM = {"with_mlm": "linear"}
 LM = {"with_lm": "linear"}
+#: Two uses of a shared block, or two blocks; groups have three layers, two of them of one group.
+DEPTH = {"num_hidden_layers": 2}
 NO_DROPOUT = {"attention_probs_dropout_prob": 0.0, "hidden_dropout_prob": 0.0}
 
 #: {name: (model=, config, options that give every head)}
 KINDS = {
-    "bert": ("bert", tiny_config("google_bert", **NO_DROPOUT), {**MLM, "with_nsp": "linear"}),
-    "albert": ("albert", tiny_config("google_albert"), {**MLM, "with_nsp": "linear"}),
+    "bert": (
+        "bert",
+        tiny_config("google_bert", **DEPTH, **NO_DROPOUT),
+        {**MLM, "with_nsp": "linear"},
+    ),
+    "albert": ("albert", tiny_config("google_albert", **DEPTH), {**MLM, "with_nsp": "linear"}),
     "albert groups": (
         "albert",
         tiny_config("google_albert", num_hidden_groups=2, inner_group_num=2),
         {"with_pool": True},
     ),
-    "albert_unshared": ("albert_unshared", tiny_config("google_albert"), MLM),
-    "albert_zh preln": ("albert", tiny_config("albert_zh", ln_type="preln"), MLM),
+    "albert_unshared": ("albert_unshared", tiny_config("google_albert", **DEPTH), MLM),
+    "albert_zh preln": ("albert", tiny_config("albert_zh", **DEPTH, ln_type="preln"), MLM),
     "electra": (
         "electra",
-        tiny_config("electra", **NO_DROPOUT),
+        tiny_config("electra", **DEPTH, **NO_DROPOUT),
         {"with_discriminator": "linear"},
     ),
     **{
-        name: (name, zoo_config(name), LM if name.startswith("gpt") else MLM)
+        name: (name, zoo_config(name, **DEPTH), LM if name.startswith("gpt") else MLM)
         for name in ("nezha", "roformer", "roformer_v2", "gau_alpha", "gpt", "gpt2", "gpt2_ml")
     },
-    **{name: (name, zoo_config(name, num_hidden_layers=2), LM) for name in ("t5.1.0", "mt5.1.1")},
+    **{name: (name, zoo_config(name, **DEPTH), LM) for name in ("t5.1.0", "mt5.1.1")},
 }
 
 

@@ -1,11 +1,11 @@
-"""Every family under low precisions: padded rows, twenty steps of training, integer ids."""
+"""Every family under low precisions: padded rows, steps of training, integer ids."""
 
 import keras
 import numpy as np
 import pytest
 
 from devices.models import KINDS, batch, build, classifier, outputs
-from harness import default_and_slow
+from harness import STEP_BY_STEP, WITHOUT_XLA, default_and_slow
 
 POLICIES = ("mixed_float16", "mixed_bfloat16", "float16", "bfloat16")
 # Every policy for one kind, and for every kind one of them in turn.
@@ -39,17 +39,19 @@ def test_numbers_of_a_policy_set_globally_and_for_a_model(kind, policy):
 
 
 @pytest.mark.parametrize(("kind", "policy"), default_and_slow(PAIRS, [("albert", "mixed_float16")]))
-def test_twenty_steps(kind, policy):
+def test_steps_of_training(kind, policy, request):
     """Rows with no, some and nothing but padding; the loss stays finite and gets smaller."""
-    # The depth of grouped layers cannot be changed.
-    fewer = {} if "groups" in kind else {"num_hidden_layers": 2}
+    # Groups have layers that share a block.
+    fewer = {} if "groups" in kind else {"num_hidden_layers": 1}
     model = classifier(build(kind, dtype=policy, **fewer))
     optimizer = keras.optimizers.Adam(1e-3, epsilon=1e-4 if policy == "float16" else 1e-7)
     scaled = policy == "mixed_float16"
     optimizer = keras.optimizers.LossScaleOptimizer(optimizer) if scaled else optimizer
-    model.compile(optimizer, "mse", jit_compile=False)
+    # By default half of the steps, without tracing them.
+    slow = request.node.get_closest_marker("slow")
+    model.compile(optimizer, "mse", **(WITHOUT_XLA if slow else STEP_BY_STEP))
     inputs, target = batch(model), np.random.default_rng(1).normal(size=(4, 3))
-    losses = [float(model.train_on_batch(inputs, target)) for _ in range(20)]
+    losses = [float(model.train_on_batch(inputs, target)) for _ in range(20 if slow else 10)]
     assert np.isfinite(losses).all() and losses[-1] < losses[0]
     assert all(np.isfinite(np.asarray(w, "float32")).all() for w in model.get_weights())
     if scaled:

@@ -20,6 +20,7 @@ from kerasbert.errors import ConfigError
 from kerasbert.optimizers import AdamW
 
 TESTS = Path(__file__).parents[1]
+HOWS = ("one", "data", "model", "model:vocabulary")
 needs_jax = pytest.mark.skipif(
     importlib.util.find_spec("jax") is None, reason="needs JAX: not installed"
 )
@@ -44,8 +45,18 @@ def last_line(process):
     return printed.strip().splitlines()[-1]
 
 
-def on_jax(*arguments, devices=8):
-    return json.loads(last_line(started("jax_run.py", *arguments, backend="jax", devices=devices)))
+@pytest.fixture(scope="module")
+def on_eight_devices():
+    """Kind, way of training -> what came of it. One process for all, as each starts slowly."""
+    run = started("jax_run.py", "albert,bert", ",".join(HOWS), backend="jax", devices=8)
+    return json.loads(last_line(run))
+
+
+@pytest.fixture(scope="module")
+def mirrored(tmp_path_factory):
+    """Case of `strategy_run.py` -> "done" or what went wrong. One process for all."""
+    folder = tmp_path_factory.mktemp("strategy")
+    return json.loads(last_line(started("strategy_run.py", folder, backend="tensorflow")))
 
 
 # ---- JAX -------------------------------------------------------------------------------------
@@ -54,11 +65,11 @@ def on_jax(*arguments, devices=8):
 @needs_jax
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["albert", "bert"])
-def test_the_same_losses_on_eight_devices(kind):
-    one = on_jax(kind, "one")
+def test_the_same_losses_on_eight_devices(kind, on_eight_devices):
+    one = on_eight_devices[kind]["one"]
     assert one["devices"] == 8 and not one["split"]
-    for how in ("data", "model", "model:vocabulary"):
-        found = on_jax(kind, how)
+    for how in HOWS[1:]:
+        found = on_eight_devices[kind][how]
         np.testing.assert_allclose(found["losses"], one["losses"], atol=1e-5, err_msg=how)
         assert found["devices"] == 8
         names = {path.rpartition("-")[2] for path in found["split"]}
@@ -72,7 +83,7 @@ def test_the_same_losses_on_eight_devices(kind):
 
 @needs_jax
 @pytest.mark.slow
-def test_two_processes_on_jax():
+def test_two_processes_on_jax(on_eight_devices):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{probe.getsockname()[1]}"
@@ -80,8 +91,8 @@ def test_two_processes_on_jax():
         started("jax_run.py", "albert", "data", address, 2, process, backend="jax")
         for process in range(2)
     ]
-    both = [json.loads(last_line(process)) for process in processes]
-    alone = on_jax("albert", "one", devices=1)
+    both = [json.loads(last_line(process))["albert"]["data"] for process in processes]
+    alone = on_eight_devices["albert"]["one"]
     assert [found["devices"] for found in both] == [2, 2]
     for found in both:
         np.testing.assert_allclose(found["losses"], alone["losses"], atol=1e-5)
@@ -141,9 +152,8 @@ def test_other_backends_are_refused():
     "case",
     ["equals_one_device", "loads_a_checkpoint", "low_precision", "loss_scaling", "adapters"],
 )
-def test_mirrored_strategy(case, tmp_path):
-    run = started("strategy_run.py", case, tmp_path, backend="tensorflow")
-    assert last_line(run) == "done"
+def test_mirrored_strategy(case, mirrored):
+    assert mirrored[case] == "done", mirrored[case]
 
 
 @dataclass
@@ -185,8 +195,7 @@ def test_what_a_strategy_cannot_do_is_refused():
 
 
 @pytest.mark.slow
-def test_keras_cannot_accumulate_under_a_strategy(tmp_path):
+def test_keras_cannot_accumulate_under_a_strategy(mirrored):
     """Should this work one day, `check_strategy` need not refuse it any more."""
-    run = started("strategy_run.py", "accumulation", tmp_path, backend="tensorflow")
-    _, errors = run.communicate(timeout=500)
+    errors = mirrored["accumulation"]
     assert "RuntimeError" in errors and "merge_call" in errors

@@ -15,11 +15,11 @@ def test_a_cache_and_merging_change_no_text():
     rng = np.random.default_rng(3)
     for weight in lora.trainable_weights:
         weight.assign(rng.normal(0, 0.2, weight.shape))
-    options = {"max_new_tokens": 6, "end_id": 3}
+    options = {"max_new_tokens": 3}
     merged = merge_lora(lora)
-    pairs = [(lora, True), (lora, False), (merged, True), (merged, False), (model, True)]
+    pairs = [(lora, True), (lora, False), (merged, True), (model, True)]
     texts = [
         [list(text) for text in generate(m, [[7, 8, 9], [5]], use_cache=cache, **options)]
         for m, cache in pairs
     ]
-    assert texts[0] == texts[1] == texts[2] == texts[3] != texts[4]
+    assert texts[0] == texts[1] == texts[2] != texts[3]

@@ -283,7 +283,7 @@ def test_last_token(outputs, capsys):
     cut = ours.last_token(model)
     assert ours.last_token(model) is cut
     random = np.random.default_rng(0)
-    for shape in [(1, 1), (1, 5), (3, 5), (40, 2)]:
+    for shape in [(1, 1), (40, 5)]:
         inputs = [random.integers(0, VOCABULARY, shape), random.integers(0, 2, shape)]
         whole, last = model(inputs), cut.predict(inputs)
         whole, last = ([whole], [last]) if outputs == 1 else (whole, last)
@@ -293,6 +293,7 @@ def test_last_token(outputs, capsys):
     assert capsys.readouterr().out == ""
 
 
+@pytest.mark.usefixtures("step_by_step")
 @pytest.mark.backends
 def test_a_script_with_a_model():
     model = language_model()
@@ -305,10 +306,10 @@ def test_a_script_with_a_model():
             segment_ids = np.concatenate([segment_ids, np.ones_like(output_ids)], 1)
             return self.last_token(model).predict([token_ids, segment_ids])
 
-    writer = Writer(start_id=None, end_id=END, maxlen=4, seed=1)
+    writer = Writer(start_id=None, end_id=END, maxlen=3, seed=1)
     found = writer.beam_search([[1, 2, 3], [0, 0, 0]], topk=1).tolist()
     text = []
-    while len(text) < 4 and END not in text:
+    while len(text) < 3 and END not in text:
         ids = np.array([[1, 2, 3, *text]])
         segments = np.array([[0, 0, 0, *[1] * len(text)]])
         text.append(int(to_numpy(model([ids, segments]))[0, -1].argmax()))

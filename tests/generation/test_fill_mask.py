@@ -18,6 +18,8 @@ TEXT = "今天[MASK]气很好"
 LONG = "play [MASK] 。房间很[MASK]净，不满意"
 # Without the model type it would be one of the Chinese BERTs of that name.
 ROBERTA = {"model_type": "roberta", "type_vocab_size": 1}
+# Most tests read a text or two. Compiled: texts of different lengths, pairs, new weights.
+quick = pytest.mark.usefixtures("step_by_step")
 SLOW = ("nezha", "roformer_v2", "electra_generator", "distilbert")
 FAMILIES = (
     *(pytest.param(family, marks=pytest.mark.backends) for family in ("bert", "gau_alpha")),
@@ -70,10 +72,11 @@ def assert_same(found, expected):
     )
 
 
+@quick
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_fills_as_the_whole_model_says(family, tokenizer):
     sizes = {"embedding_size": 8} if family in ("albert", "electra_generator") else {}
-    model = make_model(family, config={"num_hidden_layers": 2, **sizes})
+    model = make_model(family, config=sizes)
     found = fill_mask(model, tokenizer, [TEXT, LONG, TEXT + TEXT], top_k=7)
     for text, fills in zip([TEXT, LONG, TEXT + TEXT], found, strict=True):
         ids, segments = masked_row(tokenizer, text)
@@ -81,15 +84,15 @@ def test_every_family_fills_as_the_whole_model_says(family, tokenizer):
         assert_fills(fills, expected, ids)
 
 
+@quick
 def test_roberta_pads_with_its_own_id_and_begins_after_it():
     tokens = ["[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]", *TOKENS[5:]]
     tokenizer = make_tokenizer(tokens)
+    ids = tokenizer.tokens_to_ids(["[CLS]", *"今天", "[MASK]", *"气很好", "[SEP]"])
+    expected = probabilities(make_model("roberta", config=ROBERTA), ids)
     for options in ({}, {"custom_position_ids": True}, {"with_mask_input": True}):
         model = make_model("roberta", config=ROBERTA, **options)
         found = fill_mask(model, tokenizer, [TEXT, LONG], top_k=3)
-        plain = make_model("roberta", config=ROBERTA)
-        ids = tokenizer.tokens_to_ids(["[CLS]", *"今天", "[MASK]", *"气很好", "[SEP]"])
-        expected = probabilities(plain, ids)
         assert [c.id for c in found[0][0]] == list(np.argsort(-expected[3])[:3])
         np.testing.assert_allclose(found[0][0][0].probability, expected[3].max(), atol=1e-5)
     # 24 rows of the table, of which padding and what is below it take two.
@@ -98,6 +101,7 @@ def test_roberta_pads_with_its_own_id_and_begins_after_it():
         fill_mask(model, tokenizer, "[MASK]" + "好" * 20)
 
 
+@quick
 @pytest.mark.parametrize(
     ("options", "output"),
     [
@@ -122,6 +126,7 @@ def test_any_activation_and_other_outputs(options, output, tokenizer, model):
     assert_fills(fill_mask(other, tokenizer, LONG), probabilities(model, ids, segments), ids)
 
 
+@quick
 def test_inputs_that_options_add(tokenizer, model):
     expected = fill_mask(model, tokenizer, [TEXT, LONG])
     for options in (
@@ -135,6 +140,7 @@ def test_inputs_that_options_add(tokenizer, model):
         assert_same(fill_mask(other, tokenizer, [TEXT, LONG]), expected)
 
 
+@quick
 def test_kept_tokens(tokenizer):
     kept = [TOKENS.index(t) for t in [*SPECIAL, *"好很气今天"]]
     whole = make_model(seed=3)
@@ -171,6 +177,7 @@ def whole_config():
     }
 
 
+@quick
 def test_extended_nested_and_reloaded_models(tokenizer, model, tmp_path):
     expected = fill_mask(model, tokenizer, LONG)
     hidden = model.get_layer("Transformer-0-FeedForward").output
@@ -184,6 +191,7 @@ def test_extended_nested_and_reloaded_models(tokenizer, model, tmp_path):
         assert_same(fill_mask(other, tokenizer, LONG), expected)
 
 
+@quick
 def test_a_model_for_training_with_a_loss_layer(tokenizer, model):
     expected = fill_mask(model, tokenizer, LONG)
     targets = keras.Input((None,), dtype="int32")
@@ -214,6 +222,7 @@ def test_pairs(tokenizer, model):
     assert len(both[1]) == 1
 
 
+@quick
 def test_filled_texts(tokenizer, model):
     size = len(TOKENS)
     fills = {c.token: c.text for c in fill_mask(model, tokenizer, "It was play [MASK]！", size)[0]}
@@ -234,6 +243,7 @@ def test_a_candidate_shows_what_matters_and_cannot_change():
         candidate.id = 3
 
 
+@quick
 def test_sentencepiece(tmp_path):
     import sentencepiece
 
@@ -263,6 +273,7 @@ def test_sentencepiece(tmp_path):
             assert candidate.text == f"the{word} sat"
 
 
+@quick
 def test_a_vocabulary_smaller_than_the_model_and_with_gaps(model):
     tokens = {t: i for i, t in enumerate(TOKENS[:-4]) if t != "净"}
     from kerasbert.tokenizers import Tokenizer
@@ -273,6 +284,7 @@ def test_a_vocabulary_smaller_than_the_model_and_with_gaps(model):
         fill_mask(model, Tokenizer(tokens), TEXT, top_k=len(tokens) + 1)
 
 
+@quick
 def test_float16_gives_finite_numbers(tokenizer, model):
     found = fill_mask(make_model(dtype="mixed_float16"), tokenizer, [TEXT, LONG])
     plain = fill_mask(model, tokenizer, [TEXT, LONG])

@@ -130,7 +130,7 @@ def test_a_prompt_stays_and_conditions_the_rest(small):
 
 
 def test_argmax_after(small):
-    first = {gibbs_sample(*small, length=3, steps=40, argmax_after=10, seed=s)[0] for s in range(4)}
+    first = {gibbs_sample(*small, length=3, steps=40, argmax_after=10, seed=s)[0] for s in range(2)}
     for sample in first:
         text = [tuple(np.array(sample.ids) - FIRST)]
         for place in range(3):

@@ -6,14 +6,14 @@ import keras
 import numpy as np
 import pytest
 from plain_writing import all_logits, decoding, log_softmax
-from writers import ENDS, FEW_NAMES, VOCABULARY, fill, random_prompts, writer
+from writers import FEW, FEW_NAMES, VOCABULARY, fill, random_prompts, writer
 
-from harness import STEP_BY_STEP, saved_and_loaded
+from harness import STEP_BY_STEP, default_and_slow, saved_and_loaded
 from kerasbert import compilation, layers
 from kerasbert.generation import generate, stream
 from kerasbert.tokenizers import Tokenizer
 
-MOST = 5
+MOST = 3
 PROMPTS = random_prompts(4, seed=40)
 quick = pytest.mark.usefixtures("quick_to_compile")
 
@@ -26,12 +26,12 @@ def texts(model, one, **settings):
 
 
 HALF = (
-    ("albert_unilm", "float16"),
     ("bert_positions_mask_unilm", "mixed_float16"),
     ("nezha_lm", "bfloat16"),
     *(
         pytest.param(*pair, marks=pytest.mark.slow)
         for pair in (
+            ("albert_unilm", "float16"),
             ("roformer_lm", "float16"),
             ("gau_alpha_unilm", "bfloat16"),
             ("gpt2", "mixed_float16"),
@@ -52,9 +52,9 @@ def test_low_precision(name, dtype):
     # Against the model itself: what it is apart from float32 is its own affair.
     wanted = [all_logits(one, model, prompt)[-1] for prompt in PROMPTS]
     assert np.abs(log_softmax(found) - wanted).mean() < (0.2 if dtype == "bfloat16" else 0.02)
-    for settings in ({}, {"method": "beam"}):
-        for text in texts(model, one, **settings):
-            assert len(text) == MOST and all(0 <= token < VOCABULARY for token in text)
+    # Greedy search has the same step, with one slot in the place of several.
+    for text in texts(model, one, method="beam"):
+        assert len(text) == MOST and all(0 <= token < VOCABULARY for token in text)
 
 
 # ---- weights that change ---------------------------------------------------------------------
@@ -74,7 +74,6 @@ def test_new_weights_write_new_texts(name, tmp_path):
     assert texts(model, one) == after
     assert texts(model, one, use_cache=False) == after
     model.set_weights(old)
-    assert texts(model, one) == before
     other.save_weights(tmp_path / "other.weights.h5")
     model.load_weights(tmp_path / "other.weights.h5")
     assert texts(model, one) == after
@@ -92,19 +91,21 @@ def test_a_model_that_is_trained(name):
     model.compile(keras.optimizers.SGD(0.5), loss, **STEP_BY_STEP)
     for token in (33, 34):
         wanted = np.full((*row[-1].shape, 1), token)
-        model.fit(row, wanted, epochs=2, verbose=0)
+        model.fit(row, wanted, verbose=0)
         found = texts(model, one)
         assert found != before
-        copy = one.build()
-        copy.set_weights(model.get_weights())
-        assert found == texts(copy, one)
         before = found
+    copy = one.build()
+    copy.set_weights(model.get_weights())
+    assert found == texts(copy, one)
     # Training goes on as if nothing had been written.
     assert np.isfinite(model.evaluate(row, wanted, verbose=0))
 
 
 @quick
-@pytest.mark.parametrize("name", [*FEW_NAMES, "bert_condition_unilm"])
+@pytest.mark.parametrize(
+    "name", default_and_slow(["bert_condition_unilm", *FEW], ["bert_condition_unilm"])
+)
 def test_saved_and_loaded(name, tmp_path):
     one = writer(name)
     model = one.build()
@@ -157,21 +158,21 @@ def test_nothing_is_traced_twice(name, method, monkeypatch):
     monkeypatch.setattr(layers.Embedding, "call", counting)
     model = one.build(num_hidden_layers=2)
     traced.clear()
-    generate(model, random_prompts(4, seed=41, low=9, longest=16), 20, method)
+    generate(model, random_prompts(4, seed=41, low=9, longest=16), 8, method)
     first = len(traced)
     # Once for the prompt and once for the step, not once a token.
     assert 0 < first <= 10
-    for seed, longest, most in ((42, 10, 20), (43, 16, 18), (44, 12, 20)):
+    for seed, longest, most in ((42, 10, 8), (43, 16, 7), (44, 12, 8)):
         generate(model, random_prompts(4, seed=seed, low=5, longest=longest), most, method)
     assert len(traced) == first
     # Weights that changed are no reason either.
     model.set_weights([weight + 0.01 for weight in model.get_weights()])
     prompts = random_prompts(4, seed=45, low=9, longest=16)
-    found = generate(model, prompts, 20, method)
+    found = generate(model, prompts, 8, method)
     assert len(traced) == first
     # And XLA computes what is computed without it, and without a cache.
     monkeypatch.setattr(compilation, "compiled", lambda function, variables: function)
-    wanted = generate(model, prompts, 20, method, use_cache=False)
+    wanted = generate(model, prompts, 8, method, use_cache=False)
     assert [text.tolist() for text in found] == [text.tolist() for text in wanted]
 
 
@@ -191,18 +192,23 @@ def tokenizer():
 @quick
 @pytest.mark.parametrize("name", FEW_NAMES)
 @pytest.mark.parametrize(
-    "settings", [{}, {"method": "sample", "seed": 5}], ids=["greedy", "sample"]
+    "settings",
+    [
+        pytest.param({}, id="greedy", marks=pytest.mark.slow),
+        pytest.param({"method": "sample", "seed": 5}, id="sample"),
+    ],
 )
 def test_streams_are_what_generate_writes(name, settings, tokenizer):
     one = writer(name)
-    for prompt in random_prompts(5, seed=46):
-        settings = {**settings, "end_id": ENDS}
-        wanted = generate(one.made(), [prompt], 10, **settings)[0].tolist()
-        found = list(stream(one.made(), [prompt], 10, **settings))
-        assert found == wanted and all(type(token) is int for token in found)
-        assert list(stream(one.made(), prompt, 10, use_cache=False, **settings)) == wanted
-        pieces = list(stream(one.made(), prompt, 10, tokenizer=tokenizer, **settings))
-        assert all(pieces) and "".join(pieces) == tokenizer.decode(wanted)
+    prompt = random_prompts(1, seed=46, low=9)[0]
+    wanted = generate(one.made(), [prompt], 6, **settings)[0].tolist()
+    found = list(stream(one.made(), [prompt], 6, **settings))
+    assert found == wanted and all(type(token) is int for token in found)
+    settings = {**settings, "end_id": wanted[3]}
+    wanted = wanted[: wanted.index(wanted[3]) + 1]
+    assert list(stream(one.made(), prompt, 6, use_cache=False, **settings)) == wanted
+    pieces = list(stream(one.made(), prompt, 6, tokenizer=tokenizer, **settings))
+    assert all(pieces) and "".join(pieces) == tokenizer.decode(wanted)
 
 
 @quick

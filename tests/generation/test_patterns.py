@@ -10,6 +10,7 @@ from kerasbert.errors import ConfigError, TokenizerError
 from kerasbert.generation import PatternClassifier
 
 PATTERN = "很{mask}满意。{text}"
+quick = pytest.mark.usefixtures("step_by_step")
 WORDS = {"good": ["好", "很"], "bad": "不"}
 
 
@@ -54,6 +55,7 @@ def test_scores_by_hand(model, tokenizer):
     assert classifier.predict([]) == [] and classifier.scores([]).shape == (0, 2)
 
 
+@quick
 def test_pairs_and_several_masks(model, tokenizer):
     classifier = PatternClassifier(
         model, tokenizer, "{text_a}？{mask}，{mask}{text_b}{{.", {1: ["很好", "满意"], 0: ["不好"]}
@@ -64,6 +66,7 @@ def test_pairs_and_several_masks(model, tokenizer):
     np.testing.assert_allclose(scores, [(good + fine) / 2, bad], atol=1e-5)
 
 
+@quick
 def test_long_texts_are_cut_and_the_pattern_stays(model, tokenizer):
     after = PatternClassifier(model, tokenizer, "{text}。很{mask}", WORDS, maxlen=9)
     kept = after.scores(["今天天气"])
@@ -127,6 +130,7 @@ def test_texts_without_label_are_masked_at_random(model, tokenizer):
     assert all_of_it[2].sum() == len(text)
 
 
+@quick
 def test_training_data_has_all_inputs_of_the_model(tokenizer):
     for options in (
         {"with_mask_input": True, "custom_position_ids": True},

@@ -24,7 +24,7 @@ GAIN = 2.0
 SIZES = {
     "vocab_size": VOCABULARY,
     "hidden_size": 32,
-    "num_hidden_layers": 3,
+    "num_hidden_layers": 2,
     "num_attention_heads": 4,
     "intermediate_size": 48,
     "hidden_act": "gelu",
@@ -34,7 +34,9 @@ SIZES = {
     "type_vocab_size": 2,
 }
 NARROW = {"embedding_size": 16}
-GROUPS = {"num_hidden_groups": 3, "inner_group_num": 2}
+GROUPS = {"num_hidden_groups": 2, "inner_group_num": 2}
+#: Scores that are handed on more than once.
+DEEP = {"num_hidden_layers": 3}
 EARLY = {**NARROW, "ln_type": "preln", "embedding_order": "project_first"}
 GATED = {"hidden_act": "swish", "num_attention_heads": 1, "attention_key_size": 8}
 #: Few buckets and a short reach, so that texts of 24 tokens get to the end of both.
@@ -43,6 +45,7 @@ T5_SIZES = {
     "type_vocab_size": ...,
     "hidden_act": ["gelu", "linear"],
     "attention_head_size": 6,
+    "num_hidden_layers": 1,
     "num_decoder_layers": 2,
     "relative_attention_num_buckets": 8,
     "relative_attention_max_distance": 12,
@@ -145,6 +148,7 @@ TOKENS = ("tokens",)
 WITH_POSITIONS = ("tokens", "segments", "positions")
 WITH_MASK = ("tokens", "segments", "mask")
 WITH_BOTH = ("tokens", "segments", "positions", "mask")
+RESIDUAL = {"residual_attention_scores": True}
 LINEAR = {"options": {"with_mlm": "linear"}, "logits": True}
 
 WRITERS = (
@@ -166,8 +170,8 @@ WRITERS = (
         inputs=WITH_BOTH,
         padding=None,
     ),
-    _unilm("bert_residual_unilm", "bert", options={"residual_attention_scores": True}),
-    _lm("bert_residual_lm", "bert", options={"residual_attention_scores": True, "prefix": "Own-"}),
+    _unilm("bert_residual_unilm", "bert", sizes=DEEP, options=RESIDUAL),
+    _lm("bert_residual_lm", "bert", sizes=DEEP, options={**RESIDUAL, "prefix": "Own-"}),
     _unilm("bert_condition_unilm", "bert", inputs=("tokens", "segments", "condition")),
     _unilm(
         "bert_hierarchical_unilm",
@@ -185,7 +189,7 @@ WRITERS = (
     _unilm("albert_groups_unilm", "albert", sizes={**NARROW, **GROUPS}),
     _lm("albert_groups_lm", "albert", sizes={**NARROW, **GROUPS}),
     _unilm("albert_half_unshared", "albert", sizes=NARROW, options={"unshare": "attention"}),
-    _unilm("albert_residual", "albert", sizes=NARROW, options={"residual_attention_scores": True}),
+    _unilm("albert_residual", "albert", sizes={**NARROW, **DEEP}, options=RESIDUAL),
     _lm("albert_early_preln_lm", "albert", sizes=EARLY),
     _lm(
         "roberta_lm",
@@ -231,46 +235,47 @@ WRITERS = (
         "t5.1.1",
         "t5",
         sizes=T5_SIZES,
-        options={"cross_position_bias": True, "residual_attention_scores": True},
+        options={"cross_position_bias": True, **RESIDUAL},
     ),
 )
 NAMES = tuple(writer.name for writer in WRITERS)
 #: Seeds of weights with which texts neither are all alike nor end at once; 0 for the others.
 SEEDS = {
     "bert_lm": 3,
-    "bert_unilm": 5,
+    "bert_unilm": 1,
     "bert_without_segments": 1,
     "bert_positions_lm": 5,
     "bert_mask_unilm": 3,
-    "bert_positions_mask_unilm": 1,
+    "bert_positions_mask_unilm": 3,
     "bert_residual_unilm": 5,
-    "bert_residual_lm": 3,
+    "bert_residual_lm": 2,
     "bert_condition_unilm": 10,
-    "bert_hierarchical_unilm": 4,
-    "bert_shared_segments_unilm": 9,
+    "bert_hierarchical_unilm": 1,
+    "bert_shared_segments_unilm": 3,
     "bert_narrow_keys_lm": 10,
-    "simbert": 9,
+    "simbert": 1,
     "albert_lm": 10,
     "albert_unilm": 5,
-    "albert_unshared_lm": 2,
-    "albert_groups_lm": 1,
+    "albert_unshared_unilm": 1,
+    "albert_unshared_lm": 1,
+    "albert_groups_lm": 3,
     "albert_half_unshared": 5,
     "albert_residual": 11,
     "roberta_lm": 9,
     "distilbert_lm": 9,
     "electra_generator_unilm": 7,
-    "nezha_lm": 9,
+    "nezha_lm": 2,
     "nezha_unilm": 10,
     "roformer_lm": 7,
     "roformer_unilm": 3,
-    "roformer_v2_unilm": 6,
-    "roformer_v2_lm": 3,
+    "roformer_v2_unilm": 2,
+    "roformer_v2_lm": 1,
     "gau_alpha_lm": 3,
     "gau_alpha_unilm": 1,
     "gpt": 5,
-    "gpt_unilm": 3,
+    "gpt_unilm": 1,
     "gpt2": 1,
-    "gpt2_mask": 2,
+    "gpt2_mask": 1,
     "gpt2_ml": 8,
     "t5": 5,
     "t5.1.1": 1,

@@ -1,9 +1,7 @@
 """Trains under `tf.distribute` with two devices and without: for a process of its own.
 
-Prints the largest difference of weights and slots for every case.
+Prints the largest difference of weights and slots for every policy and case.
 """
-
-import sys
 
 import keras
 import numpy as np
@@ -27,8 +25,11 @@ def schedule():
 CASES = {
     "clipped": lambda: AdamW(schedule(), global_clipnorm=0.1),
     "lamb_accumulated": lambda: LAMB(schedule(), gradient_accumulation_steps=2),
+    # Accumulation and scaled losses meet here too.
     "everything": lambda: Everything(schedule(), gradient_accumulation_steps=2, **EXTRA),
 }
+# What is scaled is the loss, whatever is done with the gradients: clipped, added up, both.
+POLICIES = {"float32": list(CASES), "mixed_float16": ["clipped", "everything"]}
 
 
 def trained(strategy, make):
@@ -40,19 +41,20 @@ def trained(strategy, make):
     return numbers(model.trainable_variables + model.optimizer.variables)
 
 
-def main(policy):
-    """Prints a line for every case."""
-    keras.config.set_dtype_policy(policy)
+def main():
+    """Prints a line for every policy and case."""
     (cpu,) = tf.config.list_physical_devices("CPU")
     two = [tf.config.LogicalDeviceConfiguration()] * 2
     tf.config.set_logical_device_configuration(cpu, two)
     mirrored = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-    for name, make in CASES.items():
-        alone = trained(tf.distribute.get_strategy(), make)
-        together = trained(mirrored, make)
-        worst = max(np.abs(a - b).max() for a, b in zip(alone, together, strict=True))
-        print(name, worst)
+    for policy, names in POLICIES.items():
+        keras.config.set_dtype_policy(policy)
+        for name in names:
+            alone = trained(tf.distribute.get_strategy(), CASES[name])
+            together = trained(mirrored, CASES[name])
+            worst = max(np.abs(a - b).max() for a, b in zip(alone, together, strict=True))
+            print(policy, name, worst)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main()

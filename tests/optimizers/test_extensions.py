@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from updates import numbers, run, small_data, small_model, variables_of
 
-from harness import WITHOUT_XLA
+from harness import STEP_BY_STEP
 from kerasbert.errors import ConfigError, KerasbertError
 from kerasbert.optimizers import AdamW, Averaging, LayerAdaptation, Lazy, Lookahead, extend
 
@@ -109,7 +109,7 @@ def test_keras_swaps_the_average_in_for_evaluation():
     model.compile(
         extend(AdamW, Averaging)(0.1, ema_momentum=0.5),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        **WITHOUT_XLA,
+        **STEP_BY_STEP,
     )
     seen = []
 

@@ -15,6 +15,7 @@ from kerasbert.optimizers import LAMB, AdamW, WarmupDecay
 
 META = json.loads((DATA / "optimizer" / "meta.json").read_text("utf-8"))
 GOLDEN = dict(np.load(DATA / "optimizer" / "golden.npz"))
+#: Those of which all steps stand in the repository, the very numbers of `shared`.
 FULL = [case for case in META if "shapes" in META[case]]
 # The names that the originals leave out.
 EXCLUDED = ["LayerNorm", "layer_norm", "bias"]
@@ -81,8 +82,8 @@ def test_every_step_is_the_originals(case):
     assert difference(case, list(shapes), rows[0], rows[1:13], rows[13:]) < 1e-6
 
 
-@pytest.mark.parametrize("case", META)
-def test_every_step_is_the_originals_in_all_recordings(case, shared_dir):
+@pytest.mark.parametrize("case", [case for case in META if case not in FULL])
+def test_every_step_is_the_originals_in_further_recordings(case, shared_dir):
     file = np.load(shared_dir / "golden" / "optimizer" / f"{case}.npz")
     names = [name[5:] for name in file.files if name.startswith("init/")]
     init, grads, params = ([file[f"{k}/{n}"] for n in names] for k in ("init", "grad", "param"))

@@ -15,7 +15,6 @@ from updates import cross_entropy, numbers, small_data, small_model
 import kerasbert
 from harness import STEP_BY_STEP, WITHOUT_XLA
 from kerasbert.optimizers import (
-    LAMB,
     AdamW,
     Averaging,
     Lazy,
@@ -61,10 +60,10 @@ def one_and_one_and_two(make, folder, **options):
     return again, whole
 
 
+# LAMB comes back in the tests of bert4keras' names.
 @pytest.mark.backends
-@pytest.mark.parametrize("make", [LAMB, Everything])
-def test_an_epoch_and_after_a_reload_another_are_two(make, tmp_path):
-    again, whole = one_and_one_and_two(make, tmp_path, **STEP_BY_STEP)
+def test_an_epoch_and_after_a_reload_another_are_two(tmp_path):
+    again, whole = one_and_one_and_two(Everything, tmp_path, **STEP_BY_STEP)
     assert int(again.optimizer.iterations) == 5
     for a, b in zip(state(again), state(whole), strict=True):
         np.testing.assert_array_equal(a, b)
@@ -106,6 +105,7 @@ schedule = WarmupDecay(0.01, total_steps=15, warmup_steps=3)
 model.compile(
     AdamW(schedule, gradient_accumulation_steps=2),
     keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    jit_compile=False if keras.backend.backend() == "tensorflow" else "auto",
 )
 rng = np.random.default_rng(0)
 ids = rng.integers(1, 40, (40, 8))
