@@ -10,7 +10,13 @@ VERSION = re.search(
     r'^__version__ = "(.+)"$', (ROOT / "kerasbert" / "__init__.py").read_text("utf-8"), re.M
 ).group(1)
 
-EXAMPLES = ["matplotlib>=3.7", "scikit-learn>=1.3", "seqeval>=1.2", "snownlp==0.12.3"]
+EXAMPLES = [
+    "matplotlib>=3.7",
+    "scikit-learn>=1.3",
+    "seqeval>=1.2",
+    "snownlp==0.12.3",
+    "tensorboard>=2.18",
+]
 TEST = ["hypothesis>=6.80", "pytest>=7.4", "pytest-xdist>=3.5", "ruff>=0.6"]
 PARITY = ["torch", "transformers>=4.40"]
 

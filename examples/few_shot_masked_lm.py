@@ -26,7 +26,17 @@ import numpy as np
 from classifiers import Labelled, add_head, guessing, label_names
 from files import read_labelled, read_texts
 from keras import ops
-from runs import Run, ScoreByEpoch, batching, load_encoder, optimizer, starting_point, use_xla
+from runs import (
+    SPECIAL,
+    Run,
+    ScoreByEpoch,
+    batching,
+    load_encoder,
+    optimizer,
+    start_from_neighbours,
+    starting_point,
+    use_xla,
+)
 from shared import UsageError, main, sample
 from sklearn.metrics import accuracy_score
 
@@ -40,7 +50,7 @@ from kerasbert.prediction import predict_texts
 # Nothing is dropped: that helps where there are few texts, and to hide some tokens is enough.
 SIZES = {**classifiers.SIZES, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 TINY = {**SIZES, "hidden_size": 32, "intermediate_size": 64, "initializer_range": 0.18}
-PRETRAINING_RATE = 3e-3
+RATES = {"many": 1e-3, "few": 3e-3}  # of the masked LM; few texts are few steps
 MASKED = 0.15  # share of the tokens
 MASKED_WORDS = 0.5  # share of those that stand for a label
 WORD_WEIGHT = 20.0  # of such a word in the loss: there are few of them
@@ -93,6 +103,9 @@ def pretrain(model, tokenizer, texts, words, args, session):
     many = len(texts) > 1000
     options = {**batching(args, len(texts)), "batch_size": 64 if many else 16}
     data = MaskedTexts(model, tokenizer, texts, words, **options)
+    if many:  # few texts do not tell which tokens are alike
+        ids = (tokenizer.encode(text, maxlen=args.maxlen)[0] for text in texts)
+        start_from_neighbours(model, ids, special=tokenizer.tokens_to_ids(SPECIAL))
     hidden = model.get_layer("MLM-Dense").input  # (B, L, H)
     places = keras.Input((None,), dtype="int32", name="Places")
     # The head computes the hidden tokens only: it costs more than the encoder.
@@ -100,7 +113,8 @@ def pretrain(model, tokenizer, texts, words, args, session):
     trained = keras.Model([*model.inputs, places], keras.Model(hidden, model.output)(chosen))
     epochs = args.pretraining or (3 if many else 12)
     steps = epochs * len(data)
-    schedule = WarmupDecay(PRETRAINING_RATE, total_steps=steps, warmup_steps=steps // 10)
+    rate = RATES["many" if many else "few"]
+    schedule = WarmupDecay(rate, total_steps=steps, warmup_steps=steps // 10)
     trained.compile(
         AdamW(schedule), token_loss(), weighted_metrics=[], jit_compile=use_xla(args, steps)
     )

@@ -15,11 +15,13 @@ import argparse
 import json
 import math
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import keras
 from files import read_labelled
 from matplotlib.figure import Figure
+from runs import start_from_neighbours
 from shared import HERE, UsageError, sample
 
 from kerasbert import build_transformer_model
@@ -31,7 +33,6 @@ from kerasbert.pretraining import (
     electra_towers,
     mask_proposal_model,
     masked_lm_model,
-    pmi_embeddings,
     pretraining_optimizer,
     shuffled_batches,
     small_generator,
@@ -64,7 +65,7 @@ def find_texts(args):
     if args.data:
         return args.data, args.line
     path = args.output / "sample.txt"
-    texts = [text for text, _ in read_labelled(sample("long_reviews.tsv"))]
+    texts = [text for text, _ in read_labelled(sample("long_reviews_train.tsv"))]
     path.write_text("\n".join(texts) + "\n", "utf-8")
     return [path], "document"
 
@@ -134,18 +135,6 @@ def make_model(args, tokenizer):
     return masked_lm_model(model, word_order=args.objective == "word_order")
 
 
-def start_from_neighbours(model, data, special):
-    """Gives the table of tokens vectors by which tokens with like neighbours are near."""
-    table = model.get_layer("Embedding-Token")
-    vectors = pmi_embeddings(
-        plain_ids(data, COUNTED),
-        table.output_dim,
-        vocab_size=table.input_dim,
-        ignore=special,
-    )
-    table.set_weights([vectors])
-
-
 def special_ids(tokenizer):
     """Returns the ids of padding, [UNK], [CLS], [SEP] and [MASK]."""
     tokens = ("pad", "unk", "start", "end", "mask")
@@ -182,10 +171,11 @@ def run(args):
     optimizer = pretraining_optimizer(
         args.steps, args.optimizer, learning_rate=args.learning_rate, warmup=args.warmup
     )
-    compile_objectives(model, optimizer)
+    # XLA takes longer to compile than a few steps take.
+    compile_objectives(model, optimizer, jit_compile=False if args.quick else None)
     checkpoint = PretrainingCheckpoint(args.output / "checkpoints", args.every, args.keep)
     if args.start == "neighbours" and not args.checkpoint and checkpoint.latest() is None:
-        start_from_neighbours(model, data, special)
+        start_from_neighbours(model, plain_ids(data, COUNTED), special)
     callbacks = []
     if args.tensorboard:
         board = keras.callbacks.TensorBoard(
@@ -272,6 +262,8 @@ def checked(args):
         raise UsageError("--checkpoint needs --config and --vocab, which belong to it")
     if args.quick:
         args.steps, args.every, args.maxlen, args.copies, args.workers = 20, 10, 32, 2, 1
+    if args.tensorboard and find_spec("tensorboard") is None:
+        raise UsageError("--tensorboard needs a package: pip install tensorboard")
     args.sentences = args.sentences or ("none" if electra else "sop")
     if electra and args.sentences != "none":
         raise UsageError("--objective electra has no sentence head: leave --sentences out")

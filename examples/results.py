@@ -84,7 +84,7 @@ TASKS = {
         data="CMRC 2018, whole passages: trained on the development set, scored on the trial set",
         files=CMRC,
         score="F1",
-        options=("--epochs", "12"),
+        options=("--epochs", "8"),
     ),
     "cmrc2018 written": Task(
         script="reading_comprehension_by_seq2seq",
@@ -126,13 +126,14 @@ TASKS = {
     ),
     "eprstmt": Task(
         script="few_shot_masked_lm",
-        data="FewCLUE eprstmt, 160 labelled reviews, 610 to score",
+        data="FewCLUE eprstmt: 160 labelled reviews, 610 to score, 19,565 without labels",
         files={
             "train": "FewCLUE-eprstmt/train_few_all.json",
             "valid": "FewCLUE-eprstmt/test_public.json",
             "unlabelled": "FewCLUE-eprstmt/unlabeled.json",
         },
         score="accuracy",
+        options=("--epochs", "4"),
     ),
     "iflytek": Task(
         script="long_texts_hierarchical_positions",

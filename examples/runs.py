@@ -12,6 +12,7 @@ from wordpieces import is_latin, word_pieces
 
 from kerasbert import build_transformer_model
 from kerasbert.optimizers import AdamW, WarmupDecay
+from kerasbert.pretraining import pmi_embeddings
 from kerasbert.tokenizers import SpTokenizer, Tokenizer
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -64,6 +65,20 @@ def load_encoder(args, config, tokenizer, **options):
     if tokenizer.vocab_size > rows:
         raise UsageError(f"--vocab has {tokenizer.vocab_size} tokens, the model only {rows}")
     return encoder
+
+
+def start_from_neighbours(model, ids, special):
+    """Gives the table of tokens vectors by which those with like neighbours are near.
+
+    Args:
+        model: a model with random weights.
+        ids: texts, or arrays of them, as `pmi_embeddings` takes them.
+        special: ids of tokens that are no part of a text, such as padding.
+    """
+    table = model.get_layer("Embedding-Token")
+    deviation = float(keras.ops.std(table.embeddings))
+    sizes = {"size": table.output_dim, "vocab_size": table.input_dim}
+    table.set_weights([pmi_embeddings(ids, ignore=special, deviation=deviation, **sizes)])
 
 
 def batching(args, count):

@@ -151,7 +151,7 @@ class KeepHardest(keras.layers.Layer):
         weights: tensor (B, M), 0 where a row has no place.
 
     Returns:
-        Float32 tensor (B, M), 1 at the places that were chosen, else 0.
+        Int32 tensor (B, M), 1 at the places that were chosen, else 0.
 
     Raises:
         ConfigError: if an argument is out of range.
@@ -160,7 +160,7 @@ class KeepHardest(keras.layers.Layer):
         >>> logits = keras.ops.array([[[99.0, 0.0], [0.0, 99.0]]])
         >>> ones = keras.ops.ones((1, 2), "int32")
         >>> KeepHardest(0.5)(logits, ids=ones, weights=ones).numpy().tolist()
-        [[1.0, 0.0]]
+        [[1, 0]]
 
     Source: Kool et al. 2019 (arXiv:1903.06059) for drawing several without putting back.
     """
@@ -185,11 +185,11 @@ class KeepHardest(keras.layers.Layer):
         count = ops.sum(ops.cast(real, "float32"), axis=-1, keepdims=True)
         wanted = ops.maximum(ops.round(count * self.share), 1.0)
         kept = ops.logical_and(real, ops.cast(rank, "float32") < wanted)
-        return ops.cast(kept, "float32")
+        return ops.cast(kept, "int32")
 
     def compute_output_spec(self, inputs, ids, weights):
         """Returns the symbolic choice."""
-        return keras.KerasTensor(inputs.shape[:-1], dtype="float32")
+        return keras.KerasTensor(inputs.shape[:-1], dtype="int32")
 
     def get_config(self):
         """Returns the arguments that rebuild this layer."""

@@ -44,8 +44,7 @@ def masked_lm_model(model, *, word_order=False, name=None):
 
     Example:
         >>> from kerasbert.pretraining import compile_objectives, masked_lm_model
-        >>> trained = masked_lm_model(masked_lm)
-        >>> compile_objectives(trained, LAMB(1e-3))
+        >>> trained = compile_objectives(masked_lm_model(masked_lm), LAMB(1e-3))
         >>> list(trained.output)
         ['masked_lm']
 

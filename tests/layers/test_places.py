@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from harness import BuiltByName, refused, to_numpy
+from harness import LayerCase, refused, to_numpy
 from kerasbert.errors import ConfigError
 from kerasbert.layers import KeepHardest, PutPlaces, SampleTokens, TakePlaces
 
@@ -18,10 +18,10 @@ CERTAIN = (1000 * np.eye(6)[RNG.integers(0, 6, (3, 4))]).astype("float32")
 
 
 CASES = [
-    BuiltByName("take", TakePlaces, {}, {"inputs": HIDDEN, "places": PLACES}, {}),
-    BuiltByName("put", PutPlaces, {}, {"inputs": IDS, "places": PLACES, "values": VALUES}, {}),
-    BuiltByName("sample", SampleTokens, {"temperature": 0.5, "seed": 1}, {"inputs": CERTAIN}, {}),
-    BuiltByName(
+    LayerCase("take", TakePlaces, {}, {"inputs": HIDDEN, "places": PLACES}, {}),
+    LayerCase("put", PutPlaces, {}, {"inputs": IDS, "places": PLACES, "values": VALUES}, {}),
+    LayerCase("sample", SampleTokens, {"temperature": 0.5, "seed": 1}, {"inputs": CERTAIN}, {}),
+    LayerCase(
         "hardest",
         KeepHardest,
         {"share": 1.0, "temperature": 2.0, "seed": 1},
