@@ -20,6 +20,7 @@ import os
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import csv
+from itertools import pairwise
 
 import keras
 import numpy as np
@@ -65,7 +66,7 @@ def distances(states, real):
         layers is between the input of the layer before and the output, and NaN for the first.
     """
     states = [np.asarray(state, "float64")[real] for state in states]  # (tokens, H) each
-    pairs = list(zip(states, states[1:], strict=False))
+    pairs = list(pairwise(states))
     found = (
         [_cosine_distance(*pair) for pair in pairs],
         [_l2(*pair) for pair in pairs],
@@ -83,11 +84,13 @@ def _l2(some, others):
     return float(np.linalg.norm(some - others, axis=-1).mean())
 
 
-def measure(encoder, depth, inputs, real):
-    """Returns the distances of the first so many layers of an encoder."""
+def measuring(encoder, depth, tokenizer, texts, maxlen):
+    """Returns a function that tells the distances of the first so many layers, as they are now."""
+    inputs = tokenizer.encode_batch(texts, maxlen=maxlen)
     states = [hidden_state(encoder, k) for k in range(depth + 1)]
     model = keras.Model(encoder.inputs, states)
-    return distances(model.predict(inputs, batch_size=16, verbose=0), real)
+    options = {"batch_size": 16, "verbose": 0}
+    return lambda: distances(model.predict(list(inputs), **options), inputs[0] != 0)
 
 
 # ---- study -----------------------------------------------------------------------------------
@@ -125,15 +128,14 @@ def study(args):
         options = {**VARIANTS[variant], "num_hidden_layers": calls}
         encoder = load_encoder(args, args.config, tokenizer, **options)
         args.maxlen = min(args.maxlen, TextInputs.of(encoder).max_length)
-        inputs = tokenizer.encode_batch(texts, maxlen=args.maxlen)
-        measured = {"inputs": list(inputs), "real": inputs[0] != 0}
-        curves[variant, "before"] = measure(encoder, calls, **measured)
+        measured = measuring(encoder, calls, tokenizer, texts, args.maxlen)
+        curves[variant, "before"] = measured()
         keras.utils.set_random_seed(args.seed)
         trunk = keras.Model(encoder.inputs, hidden_state(encoder, depth))
         prepared = classification(args, tokenizer, trunk)
         session.fit(prepared.model, prepared.batches, label=variant)
         print(f"accuracy {prepared.score():.1%}, by guessing {prepared.guess:.1%}")
-        curves[variant, "after"] = measure(encoder, calls, **measured)
+        curves[variant, "after"] = measured()
     show(curves, depth)
     write(curves, depth, args.output)
     plot(curves, depth, args.output)
