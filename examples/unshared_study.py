@@ -111,7 +111,8 @@ def run(args, task, seed, variant, numbers):
             command = [sys.executable, HERE / "unshared_run.py", json.dumps(words)]
             done = subprocess.run(command, check=False)
             if done.returncode:
-                print(f"{NAME}: {task}, {variant}, seed {seed} failed", file=sys.stderr)
+                if done.returncode != 2:  # then it has said itself what is wrong
+                    print(f"{NAME}: {task}, {variant}, seed {seed} failed", file=sys.stderr)
                 sys.exit(done.returncode)
         return json.loads((Path(output) / "figures.json").read_text("utf-8"))
 
