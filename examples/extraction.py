@@ -121,6 +121,16 @@ def prepare(args, texts):
     return load_encoder(args, config, tokenizer), tokenizer
 
 
+def place(train, valid, tokenizer, predicates, maxlen):
+    """Returns sentences to train on and to score, and how many triples of both have no place."""
+    sentences, scored = (locate(pairs, tokenizer, predicates, maxlen) for pairs in (train, valid))
+    missed = [sum(len(s.triples) - len(s.links) for s in group) for group in (sentences, scored)]
+    sentences = [one for one in sentences if one.links]
+    if not sentences:
+        raise UsageError(f"no triple of --train stands within {maxlen} tokens of its text")
+    return sentences, scored, missed
+
+
 def train_and_score(name, make, args):
     """Trains a model that finds triples, scores it and shows what it finds.
 
@@ -133,13 +143,7 @@ def train_and_score(name, make, args):
     train, valid, predicates = read_data(args)
     run = Run(name, args)
     encoder, tokenizer = prepare(args, [text for text, _ in train])
-    sentences, scored = (
-        locate(pairs, tokenizer, predicates, args.maxlen) for pairs in (train, valid)
-    )
-    missed = [sum(len(s.triples) - len(s.links) for s in group) for group in (sentences, scored)]
-    sentences = [one for one in sentences if one.links]
-    if not sentences:
-        raise UsageError(f"no triple of --train stands within {args.maxlen} tokens of its text")
+    sentences, scored, missed = place(train, valid, tokenizer, predicates, args.maxlen)
     print(f"{len(sentences):,} texts to train on, {len(valid):,} to score")
     print(f"triples that are cut off or no whole tokens: {missed[0]:,} and {missed[1]:,}")
 
@@ -164,15 +168,20 @@ def train_and_score(name, make, args):
 
 def fit(run, extractor, batches, callbacks):
     """Compiles and trains the model of an extractor."""
-    steps = run.args.epochs * len(batches)
+    compile_extractor(extractor, batches, run.args)
+    run.fit(extractor.model, batches, callbacks=callbacks)
+
+
+def compile_extractor(extractor, batches, args):
+    """Compiles the model of an extractor for a training on these batches."""
+    steps = args.epochs * len(batches)
     extractor.model.compile(
-        optimizer(run.args, steps),
+        optimizer(args, steps),
         extractor.losses,
         loss_weights=extractor.weights,
         # A compilation takes as long as some hundred steps of a small model.
         jit_compile=steps > 500,
     )
-    run.fit(extractor.model, batches, callbacks=callbacks)
 
 
 def score(extractor, batches, predicates):

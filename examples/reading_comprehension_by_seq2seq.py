@@ -100,6 +100,13 @@ def room(args):
     return args.maxlen - MAX_QUESTION - MAX_ANSWER - 2
 
 
+def check_room(args):
+    """Refuses lengths that leave no room for a passage with an answer in it."""
+    if room(args) <= MAX_ANSWER:
+        least = args.maxlen - room(args) + MAX_ANSWER
+        raise UsageError(f"--maxlen {args.maxlen}: expected more than {least}")
+
+
 # ---- model -----------------------------------------------------------------------------------
 
 
@@ -132,6 +139,17 @@ def add_loss(model):
     hidden = model.get_layer("MLM-Dense").input
     loss = AnswerLoss(keras.Model(hidden, model.output), output_axis=2)
     return keras.Model(model.inputs, loss([*model.inputs, hidden]))
+
+
+def to_train(model, questions, tokenizer, args):
+    """Returns the model in the form that is trained, compiled, and the batches for it."""
+    steps = args.epochs * -(-len(questions) // args.batch_size)
+    lessons = Lessons(steps, tokenizer.token_to_id("[MASK]"), args)
+    batches = Batches(questions, args.batch_size, lessons, args.seed)
+    training = add_loss(model)
+    # Compiling takes its time, which pays in a long training.
+    training.compile(optimizer(args, steps), jit_compile=not args.quick)
+    return training, batches
 
 
 # ---- answers ---------------------------------------------------------------------------------
@@ -215,9 +233,7 @@ def compare(model, tokenizer, asked):
 
 def run(args):
     """Trains a model, and answers the questions of the test."""
-    if room(args) <= MAX_ANSWER:
-        least = args.maxlen - room(args) + MAX_ANSWER
-        raise UsageError(f"--maxlen {args.maxlen}: expected more than {least}")
+    check_room(args)
     data, test = train_and_test(args)
     session = Run(NAME, args)
     # Rare characters are learned by no small model; answers show them all the same.
@@ -231,12 +247,7 @@ def run(args):
     print(f"{len(questions):,} of {len(data):,} questions to train on have a short answer,")
     print(f"{len(asked):,} of {len(test):,} of the test", flush=True)
     model = load_encoder(args, config, tokenizer, application="unilm", with_mlm="linear")
-    steps = args.epochs * -(-len(questions) // args.batch_size)
-    lessons = Lessons(steps, tokenizer.token_to_id("[MASK]"), args)
-    batches = Batches(questions, args.batch_size, lessons, args.seed)
-    training = add_loss(model)
-    # Compiling takes its time, which pays in a long training.
-    training.compile(optimizer(args, steps), jit_compile=not args.quick)
+    training, batches = to_train(model, questions, tokenizer, args)
     session.fit(training, batches)
     tested = Batches(asked, args.batch_size, lambda chosen: to_write(chosen, args))
     loss = training.evaluate(tested, verbose=0)

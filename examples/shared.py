@@ -8,6 +8,7 @@ from pathlib import Path
 from kerasbert.errors import KerasbertError
 
 HERE = Path(__file__).parent
+CHECKPOINT = ("config", "checkpoint", "vocab")
 
 
 class UsageError(ValueError):
@@ -39,9 +40,7 @@ def parse_arguments(
     parser = argparse.ArgumentParser(description=description)
     add = parser.add_argument
     rate = "by family and size" if rates[0] is None else rates[0]
-    add("--config", type=Path, help="config file of a checkpoint")
-    add("--checkpoint", type=Path, help="the checkpoint: a prefix, a file or a folder")
-    add("--vocab", type=Path, help="its vocab.txt, or its SentencePiece .model")
+    add_checkpoint(parser)
     for name, (_, text) in files.items():
         add(f"--{name}", type=Path, help=text)
     add("--maxlen", type=int, default=maxlen, help="tokens per text, default %(default)s")
@@ -54,8 +53,8 @@ def parse_arguments(
     for name, settings in options:
         add(name, **settings)
     args = parser.parse_args()
-    _together(args, ["config", "checkpoint", "vocab"])
-    own_files = _together(args, [name for name, (default, _) in files.items() if default])
+    together(args, CHECKPOINT)
+    own_files = together(args, [name for name, (default, _) in files.items() if default])
     if not own_files:
         for name, (default, _) in files.items():
             if getattr(args, name) is not None:
@@ -69,7 +68,15 @@ def parse_arguments(
     return args
 
 
-def _together(args, names):
+def add_checkpoint(parser):
+    """Adds the options that name a checkpoint of the user's."""
+    parser.add_argument("--config", type=Path, help="config file of a checkpoint")
+    text = "the checkpoint: a prefix, a file or a folder"
+    parser.add_argument("--checkpoint", type=Path, help=text)
+    parser.add_argument("--vocab", type=Path, help="its vocab.txt, or its SentencePiece .model")
+
+
+def together(args, names):
     """Returns whether these options were given, all of them; some only are a mistake."""
     given = [getattr(args, name) is not None for name in names]
     if any(given) != all(given):
@@ -89,8 +96,13 @@ def _check_numbers(args):
 
 def main(name, run, **settings):
     """Runs an example; a mistake of the user gives one line and exit status 2."""
+    in_one_line(name, lambda: run(parse_arguments(**settings)))
+
+
+def in_one_line(name, function):
+    """Calls a function; a mistake of the user gives one line and exit status 2."""
     try:
-        run(parse_arguments(**settings))
+        function()
     except (UsageError, KerasbertError, OSError) as error:
         print(f"{name}: error:", *str(error).split("\n"), file=sys.stderr)
         sys.exit(2)
