@@ -40,12 +40,14 @@ from kerasbert.prediction import predict_texts
 from kerasbert.training import FGM, GradientPenalty, RDrop, VirtualAdversarial
 
 METHODS = {
-    "plain": lambda model: model,
-    "fgm": FGM,
-    "rdrop": RDrop,
-    "gradient-penalty": GradientPenalty,
-    "vat": VirtualAdversarial,
+    "plain": lambda model, args: model,
+    "fgm": lambda model, args: FGM(model, epsilon=args.epsilon),
+    "rdrop": lambda model, args: RDrop(model),
+    "gradient-penalty": lambda model, args: GradientPenalty(model),
+    "vat": lambda model, args: VirtualAdversarial(model),
 }
+# Length of FGM's shift: a model that knows nothing yet learns nothing under a greater one.
+EPSILONS = {"a checkpoint": 0.5, "random weights": 0.01}
 
 
 def train_by(method, session, config, tokenizer, train, valid):
@@ -56,7 +58,7 @@ def train_by(method, session, config, tokenizer, train, valid):
     encoder = load_encoder(args, config, tokenizer)
     features = GlobalAveragePooling1D()(encoder.output)
     model = add_head(encoder, features, int(train.numbers.max()) + 1, dropout=0.1)
-    trained = METHODS[method](model)
+    trained = METHODS[method](model, args)
     compile_classifier(trained, args, len(train.texts))
     session.fit(
         trained,
@@ -74,6 +76,8 @@ def run(args):
     """Trains by each method on the same texts, and compares."""
     if args.limit < 2:
         raise UsageError(f"--limit {args.limit}: expected at least 2 texts")
+    if args.epsilon is None:
+        args.epsilon = EPSILONS["a checkpoint" if args.config else "random weights"]
     session = Run("adversarial_training", args)
     train = read_labelled(args.train)
     given = read_labelled(args.valid)
@@ -111,9 +115,10 @@ if __name__ == "__main__":
         },
         maxlen=96,
         epochs=(8, 12),
-        quick_epochs=6,
-        rates=(None, 1e-3),
+        quick_epochs=10,
+        rates=(None, 3e-3),
         options=(
+            ("--epsilon", {"type": float, "help": f"length of FGM's shift, default by {EPSILONS}"}),
             ("--limit", {"type": int, "default": 2000, "help": "texts to train on, at most"}),
             (
                 "--method",

@@ -123,6 +123,7 @@ TASKS = {
         data="2,000 of the Chinese reviews, FGM",
         files={"train": SENTIMENT.format("train"), "valid": SENTIMENT.format("test")},
         score="accuracy, fgm",
+        options=("--method", "plain", "fgm", "--learning-rate", "1e-3"),
     ),
     "eprstmt": Task(
         script="few_shot_masked_lm",

@@ -14,18 +14,20 @@ def example():
 
 @pytest.mark.slow
 def test_quick(tmp_path):
-    text, figures = run_quick(NAME, tmp_path)
+    text, figures = run_quick(NAME, tmp_path, "--method", "plain", "fgm")
     assert "112 texts to train on, 48 to score" in text
-    assert list(figures["scores"]) == ["accuracy, plain", "accuracy, fgm", "accuracy, rdrop"]
-    assert all(0 <= score <= 1 for score in figures["scores"].values())
+    assert list(figures["scores"]) == ["accuracy, plain", "accuracy, fgm"]
+    assert all(score > 0.8 for score in figures["scores"].values())
 
 
 @pytest.mark.slow
 def test_other_methods_on_fewer_texts(tmp_path):
-    options = ["--method", "gradient-penalty", "vat", "--limit", 20, "--epochs", 1]
+    options = ["--method", "rdrop", "gradient-penalty", "vat", "--limit", 20]
     text, figures = run_quick(NAME, tmp_path, *options)
     assert "20 texts to train on, 48 to score" in text
-    assert list(figures["scores"]) == ["accuracy, gradient-penalty", "accuracy, vat"]
+    assert list(figures["scores"]) == [
+        f"accuracy, {method}" for method in ("rdrop", "gradient-penalty", "vat")
+    ]
 
 
 def test_some_rows_are_always_the_same(example):
