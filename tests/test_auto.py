@@ -13,7 +13,7 @@ from kerasbert.models.view import find_encoder
 SIZES = {
     "vocab_size": 50,
     "hidden_size": 8,
-    "num_hidden_layers": 2,
+    "num_hidden_layers": 1,
     "num_attention_heads": 2,
     "intermediate_size": 16,
     "hidden_act": "gelu",
@@ -58,7 +58,7 @@ def saved(family, folder, **options):
     ],
 )
 def test_names_of_tf1_checkpoints(kind, prefix, capsys):
-    config = tiny_config(kind)
+    config = tiny_config(kind, num_hidden_layers=2)
     arrays = make_arrays(kind, config, 1, module_prefix=prefix)
     model = silent(build_transformer_model, config, arrays)
     assert family_of(model) == KINDS[kind]

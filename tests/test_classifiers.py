@@ -27,7 +27,7 @@ def normal(*shape):
 
 def parts(kind, head):
     """The head's arrays by their names, and the config."""
-    config = tiny_config(kind)
+    config = tiny_config(kind, num_hidden_layers=1)
     width = config["hidden_size"]
     if head == "span":
         names = ("cls/squad/output_weights", "cls/squad/output_bias")
@@ -194,7 +194,7 @@ def test_more_labels_than_the_file(tmp_path):
 
 
 def test_a_bias_by_its_other_name(tmp_path):
-    config = {**tiny_config("google_bert"), "model_type": "bert"}
+    config = {**tiny_config("google_bert", num_hidden_layers=1), "model_type": "bert"}
     made = build_transformer_model(config, with_mlm=True, verbose=0)
     made.get_layer("MLM-Bias").bias.assign(np.arange(100.0))
     save_pretrained(made, tmp_path, verbose=0)

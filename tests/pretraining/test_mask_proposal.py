@@ -99,7 +99,7 @@ def test_it_learns():
     model = proposing(rate=0.05)
     data = fitted(model)
     first = steps_of(model, data)[0]
-    steps_of(model, data, 5)
+    steps_of(model, data, 3)
     model.reset_metrics()
     last = model.test_on_batch(*data, return_dict=True)
     for name in ("proposal_loss", "masked_lm_loss"):
