@@ -60,9 +60,7 @@ def test_outputs_are_equal_and_weights_are_the_same(kind):
 def test_a_load_into_one_is_a_load_into_both(kind):
     lender, second = lend(kind)
     before = to_numpy(second(BATCH))
-    report = load_weights_from_checkpoint(
-        second, make_arrays(kind, small(kind), 2), verbose=0
-    )
+    report = load_weights_from_checkpoint(second, make_arrays(kind, small(kind), 2), verbose=0)
     assert report.missing == [] and model_report(second) is report
     assert model_report(lender.model) is not report
     alone = build(kind, make_arrays(kind, small(kind), 2))

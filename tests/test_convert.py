@@ -49,7 +49,8 @@ def sources(tmp_path_factory):
         folder = root / name
         if not folder.exists():
             kind, sizes, _ = SOURCES[name]
-            config = tiny_config(kind, **{"num_hidden_layers": 2, **sizes})
+            layers = 2 if kind in ("google_albert", "albert_zh") else 1
+            config = tiny_config(kind, **{"num_hidden_layers": layers, **sizes})
             write_checkpoint(folder / "model.ckpt", make_arrays(kind, config, 3))
             write_config(folder / "config.json", config)
             words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -212,7 +213,7 @@ def test_a_projection_that_does_something_is_no_google_albert(sources, tmp_path)
 
 
 def test_families_without_original_code(tmp_path):
-    sizes = tiny_config("google_bert")
+    sizes = tiny_config("google_bert", num_hidden_layers=1)
     for model in ("roberta", "distilbert"):
         config = {**sizes, "model_type": model, "hidden_act": "gelu", "pad_token_id": 1}
         made = build_transformer_model(config, model=model, with_mlm=True)
@@ -296,7 +297,7 @@ def test_keep_tokens_from_a_file(form, sources, tmp_path):
 
 
 def test_keep_tokens_simplified(tmp_path):
-    config = tiny_config("google_bert")
+    config = tiny_config("google_bert", num_hidden_layers=1)
     words = ["[PAD]", "[unused1]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "我", "##我", "abc", "##d"]
     words += [f"[unused{i}]" for i in range(2, config["vocab_size"] - 8)]
     write_checkpoint(tmp_path / "in/model.ckpt", make_arrays("google_bert", config, 3))

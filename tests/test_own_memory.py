@@ -133,6 +133,7 @@ def test_a_dict_may_be_changed_after_loading(release):
         pytest.param("bert", "dict", "adamw", XLA, marks=pytest.mark.slow),
     ],
     indirect=["release"],
+    ids=["albert-XLA", "bert-adamw", "albert-dict", "bert-dict", "bert-dict-adamw-XLA"],
 )
 def test_training_changes_one_model_only(kind, optimizer, options, release):
     skip_what_torch_cannot(options)

@@ -319,10 +319,10 @@ def test_low_precision_keeps_learning(policy):
     optimizer = keras.optimizers.Adam(1e-3)
     if policy == "mixed_float16":
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
-    model.compile(optimizer, "sparse_categorical_crossentropy", jit_compile=False)
+    model.compile(optimizer, "sparse_categorical_crossentropy", run_eagerly=EAGER)
     ids, segments, _ = batch_and_labels(size=4)
     ids[3] = 0  # a row of nothing but padding
-    losses = [float(model.train_on_batch([ids, segments], ids)) for _ in range(20)]
+    losses = [float(model.train_on_batch([ids, segments], ids)) for _ in range(6)]
     assert np.isfinite(losses).all() and losses[-1] < losses[0]
     assert all(np.isfinite(weight).all() for weight in model.get_weights())
     if policy == "mixed_float16":

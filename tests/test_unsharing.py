@@ -85,7 +85,7 @@ def classifier(encoder, nested=False):
 # ---- model="albert_unshared" -----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", list(KINDS))
+@pytest.mark.parametrize("kind", ["groups", "early", "preln"])
 def test_equal_outputs_from_one_file(kind):
     heads = {"with_nsp": True, "with_mlm": "linear", "hidden_states": True}
     shared, unshared = build(kind, **heads), build(kind, "albert_unshared", **heads)
@@ -122,7 +122,6 @@ def test_a_layer_works_on_its_own_depth_only():
 @pytest.mark.parametrize(
     ("options", "attention", "feed_forward"),
     [
-        ({"unshare": "attention"}, 3, 1),
         ({"unshare": "feed_forward"}, 1, 3),
         ({"unshare": "all"}, 3, 3),
         ({"unshare_layers": [1]}, 2, 2),
@@ -187,11 +186,9 @@ class NoConfig(keras.layers.Layer):
 
 
 ON_TOP = {
-    "slice": lambda x: keras.layers.Dense(2)(x[:, 0]),
-    "operations": lambda x: keras.ops.mean(x[:, 1:] * 2 + x[:, :1], axis=1),
+    "operations": lambda x: keras.layers.Dense(2)(x[:, 0] * 2),
     "batch norm": lambda x: keras.layers.BatchNormalization()(x),
     "lstm": lambda x: keras.layers.Bidirectional(keras.layers.LSTM(2))(x),
-    "pooling": lambda x: keras.layers.GlobalAveragePooling1D()(x),
     "lambda": lambda x: keras.layers.Lambda(lambda y: y[:, 0] * 2)(x),
     "no config": lambda x: NoConfig(keras.ops.tanh)(x),
     "dict": lambda x: {"first": x[:, 0], "all": keras.layers.Dense(2)(x)},

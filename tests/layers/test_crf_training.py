@@ -62,11 +62,11 @@ def reference_loss(kind, weights, multiplier):
 @pytest.mark.parametrize(
     ("kind", "options"),
     [
-        ("crf", XLA),
-        ("memm", STEP_BY_STEP),
-        ("memm_factors", XLA),
-        pytest.param("crf", STEP_BY_STEP, marks=pytest.mark.slow),
-        pytest.param("memm", XLA, marks=pytest.mark.slow),
+        pytest.param("crf", XLA, id="crf-XLA"),
+        pytest.param("memm", STEP_BY_STEP, id="memm"),
+        pytest.param("memm_factors", STEP_BY_STEP, id="memm_factors"),
+        pytest.param("crf", STEP_BY_STEP, id="crf", marks=pytest.mark.slow),
+        pytest.param("memm_factors", XLA, id="memm_factors-XLA", marks=pytest.mark.slow),
     ],
 )
 def test_loss_and_gradients(kind, options):
