@@ -256,7 +256,6 @@ def check_account(name, path, model, account):
 # ---- in this process -------------------------------------------------------------------------
 
 
-@pytest.mark.backends
 @pytest.mark.parametrize("kind", ["groups", "preln"])
 def test_saved_and_loaded(kind, tmp_path):
     model = build(kind, **ALL)

@@ -70,7 +70,6 @@ def test_gradients_against_differences(case):
     check_gradient_numbers(case, lambda v: in_loops(case, v))
 
 
-@pytest.mark.backends
 @pytest.mark.parametrize("placement", ["post", "pre"])
 @pytest.mark.parametrize("activation", ["gelu_tanh", "gelu_erf", "relu", "swish", "tanh"])
 def test_with_residual_connection_against_the_reference_of_models(placement, activation):
@@ -105,7 +104,6 @@ def test_the_mask_is_passed_on():
 # ---- state of sub-layers ---------------------------------------------------------------------
 
 
-@pytest.mark.backends
 def test_quantised_and_frozen_sublayers_come_back(tmp_path):
     model, layer, batch = functional(of("gated"))
     exact = to_numpy(model(batch))
@@ -120,7 +118,6 @@ def test_quantised_and_frozen_sublayers_come_back(tmp_path):
     assert [dense.trainable for dense in subject.intermediates] == [False, True]
 
 
-@pytest.mark.backends
 def test_lora_in_a_gated_unit(tmp_path):
     model, layer, batch = functional(of("gated"))
     exact = to_numpy(model(batch))

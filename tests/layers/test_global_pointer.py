@@ -76,7 +76,6 @@ def possible(layer, mask=None):
 # ---- the harness -----------------------------------------------------------------------------
 
 
-@pytest.mark.backends
 @each
 @pytest.mark.parametrize("policy", ["float16", "bfloat16", "mixed_bfloat16", "mixed_float16"])
 def test_low_precision(case, policy):

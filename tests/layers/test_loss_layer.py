@@ -76,7 +76,6 @@ def test_adds_to_the_loss_of_the_model():
     assert found == pytest.approx(2.75 + 9.75)  # the mean of |x|, and the mean of the squares
 
 
-@pytest.mark.backends
 def test_saves_and_loads(tmp_path):
     model = tagger()
     model.compile(keras.optimizers.Adam(0.05), **STEP_BY_STEP)

@@ -120,7 +120,6 @@ def test_the_product_with_the_vocabulary_is_done_for_the_places_alone():
     assert isinstance(call.input_tensors[0]._keras_history.operation, TakePlaces)
 
 
-@pytest.mark.backends
 def test_what_fills_up_has_no_effect():
     x, y, w = batch()
     padding = w["masked_lm"] == 0
@@ -148,7 +147,6 @@ def test_what_fills_up_has_no_effect():
             np.testing.assert_allclose(other, one, atol=1e-6)
 
 
-@pytest.mark.backends
 @pytest.mark.parametrize("activation", [True, "linear"])
 def test_the_loss_of_sentences_is_that_of_the_head(activation):
     model = built(with_mlm=True, with_nsp=activation)
@@ -240,7 +238,6 @@ def test_logits_are_float32_in_mixed_precision(policy):
     assert np.isfinite(float(steps_of(model, BATCH)[0]["loss"]))
 
 
-@pytest.mark.backends
 def test_saved_and_loaded_it_goes_on(tmp_path):
     model = compile_objectives(masked_lm_model(built()), AdamW(1e-3), **QUICK)
     steps_of(model, BATCH, 2)

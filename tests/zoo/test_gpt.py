@@ -71,7 +71,6 @@ def expected(family, batch, **options):
 # ---- the head --------------------------------------------------------------------------------
 
 
-@pytest.mark.backends
 @each
 def test_forms_of_the_head(family):
     batch = batch_of(family)
