@@ -6,6 +6,7 @@ import pytest
 from keras import ops
 
 from harness import (
+    STEP_BY_STEP,
     LayerCase,
     by_name,
     check_gradient_numbers,
@@ -122,7 +123,7 @@ def test_lora_in_a_gated_unit(tmp_path):
     model, layer, batch = functional(of("gated"))
     exact = to_numpy(model(batch))
     layer.intermediates[1].enable_lora(2)
-    model.compile(keras.optimizers.SGD(1.0), "mse", jit_compile=False)
+    model.compile(keras.optimizers.SGD(1.0), "mse", **STEP_BY_STEP)
     model.fit(batch, np.zeros_like(exact), epochs=2, verbose=0)
     trained = to_numpy(model(batch))
     assert np.abs(trained - exact).max() > 0.01

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from keras import ops
 
 from fixtures import write_checkpoint
-from harness import default_and_slow, refused, to_numpy
+from harness import STEP_BY_STEP, default_and_slow, refused, to_numpy
 from kerasbert import (
     build_transformer_model,
     hidden_state,
@@ -260,7 +260,7 @@ def test_training_moves_every_variable(layout):
     config, arrays = sample(layout, num_hidden_layers=1)
     model = build(config, arrays, layout)
     before = {w.path: to_numpy(w) for w in model.trainable_weights}
-    model.compile("adam", "sparse_categorical_crossentropy", run_eagerly=True, jit_compile=False)
+    model.compile("adam", "sparse_categorical_crossentropy", **STEP_BY_STEP)
     model.fit(BATCH, np.roll(WRITE, -1, axis=1), epochs=1, verbose=0)
     still = [w.path for w in model.trainable_weights if np.array_equal(to_numpy(w), before[w.path])]
     assert not still
