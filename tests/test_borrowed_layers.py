@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from fixtures import make_arrays, tiny_config
-from harness import refused, to_numpy
+from harness import default_and_slow, refused, to_numpy
 from kerasbert import (
     build_transformer_model,
     hidden_state,
@@ -56,7 +56,7 @@ def test_outputs_are_equal_and_weights_are_the_same(kind):
 
 
 @pytest.mark.backends
-@each
+@pytest.mark.parametrize("kind", default_and_slow(KINDS, ["google_bert"]))
 def test_a_load_into_one_is_a_load_into_both(kind):
     lender, second = lend(kind)
     before = to_numpy(second(BATCH))
@@ -70,7 +70,7 @@ def test_a_load_into_one_is_a_load_into_both(kind):
         np.testing.assert_allclose(to_numpy(model(BATCH)), to_numpy(alone(BATCH)), atol=1e-6)
 
 
-@each
+@pytest.mark.parametrize("kind", default_and_slow(KINDS, ["google_albert"]))
 def test_the_second_is_saved_and_written_by_itself(kind, tmp_path):
     _, second = lend(kind, with_mlm=True)
     second.save(tmp_path / "second.keras")

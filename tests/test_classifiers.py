@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fixtures import make_arrays, tiny_config, write_checkpoint
-from harness import refused, silent, to_numpy
+from harness import default_and_slow, refused, silent, to_numpy
 from kerasbert import (
     build_transformer_model,
     inspect_checkpoint,
@@ -52,7 +52,7 @@ def build(config, arrays, **options):
 
 
 @pytest.mark.backends
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", default_and_slow(KINDS, ["google_albert", "electra"]))
 def test_classifiers_of_texts(kind):
     config, head = parts(kind, "sequence")
     arrays = make_arrays(kind, config, 1) | head
@@ -85,7 +85,7 @@ def test_classifiers_of_tokens(kind):
     np.testing.assert_allclose(to_numpy(model(BATCH)), hidden @ weights + bias, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", KINDS[:3])
+@pytest.mark.parametrize("kind", default_and_slow(KINDS[:3], ["google_bert"]))
 def test_spans(kind):
     config, head = parts(kind, "span")
     arrays = make_arrays(kind, config, 1) | head

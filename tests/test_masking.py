@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from fixtures import make_arrays, random_batch, tiny_config
-from harness import to_numpy
+from harness import default_and_slow, to_numpy
 from kerasbert import build_transformer_model
 from reference.forward import forward
 
@@ -143,7 +143,10 @@ def with_layers_behind(encoder, nested):
 
 @pytest.mark.parametrize(
     ("kind", "nested"),
-    [("albert", True), ("albert", False), ("bert", False), ("albert_zh_preln", False)],
+    default_and_slow(
+        [("albert", True), ("albert", False), ("bert", False), ("albert_zh_preln", False)],
+        [("albert", True), ("bert", False), ("albert_zh_preln", False)],
+    ),
 )
 def test_the_mask_reaches_layers_behind(kind, nested, batch, tmp_path):
     encoder = build(kind)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from fixtures import tiny_config
-from harness import refused, silent, to_numpy
+from harness import default_and_slow, refused, silent, to_numpy
 from kerasbert import build_transformer_model, hidden_state, model_report, unshare
 from kerasbert.errors import ConfigError
 from kerasbert.layers import LayerNormalization
@@ -237,7 +237,7 @@ def test_a_new_condition_changes_not_one_bit_of_a_loaded_model():
     assert all(path.endswith("_dense/kernel") for path in report.conditions)
 
 
-@each
+@pytest.mark.parametrize("model", default_and_slow(MODELS, ["bert", "albert"]))
 def test_options_are_saved_unshared_and_looked_into(model, tmp_path):
     config = zoo_config("bert", max_position_embeddings=4, attention_head_size=5)
     arrays, file, config = case(model, config, shared_segments=True, condition=3)

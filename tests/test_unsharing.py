@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fixtures import golden_case, make_arrays, random_batch, tiny_config
-from harness import refused, silent, to_numpy
+from harness import default_and_slow, refused, silent, to_numpy
 from kerasbert import build_transformer_model, hidden_state, unshare
 from kerasbert.errors import ConfigError, KerasbertError
 from reference.forward import forward
@@ -155,7 +155,12 @@ def fine_tuned(form):
     return model, inputs
 
 
-@pytest.mark.parametrize("form", ["extended", "nested", "sequential", "sequential inside"])
+@pytest.mark.parametrize(
+    "form",
+    default_and_slow(
+        ["extended", "nested", "sequential", "sequential inside"], ["nested", "sequential inside"]
+    ),
+)
 def test_unshare_after_fine_tuning(form):
     model, inputs = fine_tuned(form)
     before = {weight.path: to_numpy(weight) for weight in model.weights}
@@ -195,7 +200,12 @@ ON_TOP = {
 }
 
 
-@pytest.mark.parametrize("what", [*ON_TOP, "siamese", "tied"])
+@pytest.mark.parametrize(
+    "what",
+    default_and_slow(
+        [*ON_TOP, "siamese", "tied"], ["operations", "lstm", "no config", "siamese", "tied"]
+    ),
+)
 def test_whatever_stands_on_top(what):
     encoder = build()
     if what == "siamese":
@@ -290,9 +300,8 @@ def test_unshare_refuses():
 @pytest.mark.parametrize(
     ("kind", "form"),
     [
-        *(("google", form) for form in ("unshared", "extended", "nested")),
-        *(("groups", form) for form in ("shared", "reloaded", "nested")),
-        ("early", "reloaded"),
+        *(("google", form) for form in ("unshared", "extended")),
+        *(("groups", form) for form in ("reloaded", "nested")),
     ],
 )
 def test_hidden_states_by_depth(kind, form, tmp_path):

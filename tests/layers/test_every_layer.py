@@ -120,12 +120,12 @@ def test_no_more_than_twelve_arguments(name):
     assert len(names - {"self", "args", "kwargs"} - STATE) <= 12
 
 
-@cases_for("builds", default=of_graph, on_backends=True)
+@cases_for("builds", default=of_layer, on_backends=True)
 def test_the_ways_to_build_agree(case):
     check_builds(case)
 
 
-@cases_for("precision", default=of_graph, on_backends=True)
+@cases_for("precision", default=of_layer, on_backends=True)
 def test_low_precision(case):
     check_precision(case, "mixed_float16", to_numpy(case.call(case.filled())))
 
@@ -137,7 +137,7 @@ def test_other_low_precisions(case, policy):
     check_precision(case, policy, to_numpy(case.call(case.filled())))
 
 
-@cases_for("saving", only=of_graph)
+@cases_for("saving", default=of_layer, only=of_graph)
 def test_saves_inside_a_functional_model(case, tmp_path):
     check_saving(case, tmp_path)
 
@@ -148,6 +148,6 @@ def test_saves_as_hdf5(case, tmp_path):
     check_saving(case, tmp_path, "h5")
 
 
-@cases_for("gradients", lambda case: case.weights, default=of_graph, on_backends=True)
+@cases_for("gradients", lambda case: case.weights, default=of_layer, on_backends=True)
 def test_a_gradient_reaches_every_weight(case):
     check_gradients(case)

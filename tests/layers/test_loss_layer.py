@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from harness import STEP_BY_STEP, WITHOUT_XLA, silent, to_numpy
+from harness import STEP_BY_STEP, WITHOUT_XLA, default_and_slow, silent, to_numpy
 from kerasbert.layers import Embedding, Loss
 
 B, L, C = 8, 4, 3
@@ -54,7 +54,7 @@ def reference_loss(scores, labels, real):
 
 
 @pytest.mark.backends
-@pytest.mark.parametrize("dtype", [None, "mixed_bfloat16"])
+@pytest.mark.parametrize("dtype", default_and_slow([None, "mixed_bfloat16"], [None]))
 def test_fits_without_targets(dtype):
     model = tagger(dtype=dtype)
     expected = reference_loss(to_numpy(model([IDS, LABELS])), LABELS, IDS != 0)

@@ -364,7 +364,12 @@ def test_dropout_only_in_training(name, options):
 # ---- state of sub-layers ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["conditional_both", "conditional_pre", "inner_conditional"])
+@pytest.mark.parametrize(
+    "name",
+    default_and_slow(
+        ["conditional_both", "conditional_pre", "inner_conditional"], ["conditional_both"]
+    ),
+)
 def test_the_state_inside_norms_comes_back(name, tmp_path):
     model, layer, batch = functional(of(name))
     exact = to_numpy(model(batch))
