@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from fixtures import DATA, make_arrays, tiny_config, write_checkpoint, write_config
-from harness import refused, silent
+from harness import default_and_slow, refused, silent
 from kerasbert import build_transformer_model, model_report, save_pretrained
 from kerasbert.errors import CheckpointError, ConfigError, WeightMismatchError
 from kerasbert.models.view import find_encoder
@@ -13,7 +13,7 @@ from kerasbert.models.view import find_encoder
 SIZES = {
     "vocab_size": 50,
     "hidden_size": 8,
-    "num_hidden_layers": 2,
+    "num_hidden_layers": 1,
     "num_attention_heads": 2,
     "intermediate_size": 16,
     "hidden_act": "gelu",
@@ -58,7 +58,7 @@ def saved(family, folder, **options):
     ],
 )
 def test_names_of_tf1_checkpoints(kind, prefix, capsys):
-    config = tiny_config(kind)
+    config = tiny_config(kind, num_hidden_layers=2)
     arrays = make_arrays(kind, config, 1, module_prefix=prefix)
     model = silent(build_transformer_model, config, arrays)
     assert family_of(model) == KINDS[kind]
@@ -69,7 +69,7 @@ def test_names_of_tf1_checkpoints(kind, prefix, capsys):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("headed", [False, True])
+@pytest.mark.parametrize("headed", default_and_slow([False, True], [True]))
 def test_hugging_face_folders(family, headed, tmp_path, capsys):
     head = {"with_discriminator" if family == "electra" else "with_mlm": headed}
     folder = saved(family, tmp_path, **head)
@@ -275,7 +275,7 @@ def test_electra_says_why_it_is_no_language_model():
             build_transformer_model({**SIZES, "model_type": "electra"}, application=application)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", default_and_slow(FAMILIES, ["electra_generator", "roberta"]))
 def test_every_family_saves_as_keras(family, tmp_path):
     head = {"with_discriminator" if family == "electra" else "with_mlm": True}
     model = build_transformer_model(saved(family, tmp_path, **head), verbose=0, **head)

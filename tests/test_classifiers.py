@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fixtures import make_arrays, tiny_config, write_checkpoint
-from harness import refused, silent, to_numpy
+from harness import default_and_slow, refused, silent, to_numpy
 from kerasbert import (
     build_transformer_model,
     inspect_checkpoint,
@@ -27,7 +27,7 @@ def normal(*shape):
 
 def parts(kind, head):
     """The head's arrays by their names, and the config."""
-    config = tiny_config(kind)
+    config = tiny_config(kind, num_hidden_layers=1)
     width = config["hidden_size"]
     if head == "span":
         names = ("cls/squad/output_weights", "cls/squad/output_bias")
@@ -52,7 +52,7 @@ def build(config, arrays, **options):
 
 
 @pytest.mark.backends
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", default_and_slow(KINDS, ["google_albert", "electra"]))
 def test_classifiers_of_texts(kind):
     config, head = parts(kind, "sequence")
     arrays = make_arrays(kind, config, 1) | head
@@ -85,7 +85,7 @@ def test_classifiers_of_tokens(kind):
     np.testing.assert_allclose(to_numpy(model(BATCH)), hidden @ weights + bias, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", KINDS[:3])
+@pytest.mark.parametrize("kind", default_and_slow(KINDS[:3], ["google_bert"]))
 def test_spans(kind):
     config, head = parts(kind, "span")
     arrays = make_arrays(kind, config, 1) | head
@@ -194,7 +194,7 @@ def test_more_labels_than_the_file(tmp_path):
 
 
 def test_a_bias_by_its_other_name(tmp_path):
-    config = {**tiny_config("google_bert"), "model_type": "bert"}
+    config = {**tiny_config("google_bert", num_hidden_layers=1), "model_type": "bert"}
     made = build_transformer_model(config, with_mlm=True, verbose=0)
     made.get_layer("MLM-Bias").bias.assign(np.arange(100.0))
     save_pretrained(made, tmp_path, verbose=0)

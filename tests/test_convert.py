@@ -49,7 +49,8 @@ def sources(tmp_path_factory):
         folder = root / name
         if not folder.exists():
             kind, sizes, _ = SOURCES[name]
-            config = tiny_config(kind, **{"num_hidden_layers": 2, **sizes})
+            layers = 2 if kind in ("google_albert", "albert_zh") else 1
+            config = tiny_config(kind, **{"num_hidden_layers": layers, **sizes})
             write_checkpoint(folder / "model.ckpt", make_arrays(kind, config, 3))
             write_config(folder / "config.json", config)
             words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -114,7 +115,13 @@ def test_there_and_back(name, first, second, sources, tmp_path):
         np.testing.assert_array_equal(value, after[key], err_msg=key)
 
 
-@pytest.mark.parametrize("name", ["bert", "albert", "albert_groups", "albert_square", "electra"])
+@pytest.mark.parametrize(
+    "name",
+    default_and_slow(
+        ["bert", "albert", "albert_groups", "albert_square", "electra"],
+        ["bert", "albert_groups", "electra"],
+    ),
+)
 def test_the_files_of_google_are_the_same_again(name, sources, tmp_path):
     from fixtures import read_checkpoint
 
@@ -131,7 +138,9 @@ def test_the_files_of_google_are_the_same_again(name, sources, tmp_path):
     assert (tmp_path / "back/vocab.txt").read_bytes() == (sources(name) / "vocab.txt").read_bytes()
 
 
-@pytest.mark.parametrize("tower", ["electra", "electra_generator"])
+@pytest.mark.parametrize(
+    "tower", default_and_slow(["electra", "electra_generator"], ["electra_generator"])
+)
 def test_both_towers_of_electra(tower, tmp_path):
     source = DATA / "golden/electra_untied_gen"
     config = source / f"{'generator' if tower.endswith('r') else 'discriminator'}_config.json"
@@ -149,7 +158,7 @@ def test_both_towers_of_electra(tower, tmp_path):
 # ---- folding ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("form", ["google", "huggingface"])
+@pytest.mark.parametrize("form", default_and_slow(["google", "huggingface"], ["google"]))
 def test_early_albert_zh_is_folded(form, sources, tmp_path):
     silent(convert, sources("albert_zh"), tmp_path / "plain.keras", "keras", verbose=0)
     silent(convert, sources("albert_zh"), tmp_path / form, form, verbose=0)
@@ -212,7 +221,7 @@ def test_a_projection_that_does_something_is_no_google_albert(sources, tmp_path)
 
 
 def test_families_without_original_code(tmp_path):
-    sizes = tiny_config("google_bert")
+    sizes = tiny_config("google_bert", num_hidden_layers=1)
     for model in ("roberta", "distilbert"):
         config = {**sizes, "model_type": model, "hidden_act": "gelu", "pad_token_id": 1}
         made = build_transformer_model(config, model=model, with_mlm=True)
@@ -232,7 +241,7 @@ def test_families_without_original_code(tmp_path):
 # ---- un-sharing and vocabularies -------------------------------------------------------------
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", default_and_slow(FORMS, ["albert_zh", "huggingface"]))
 @pytest.mark.parametrize("through", default_and_slow(["checkpoint", "keras"], ["keras"]))
 def test_unshare(form, through, sources, tmp_path):
     name = "albert_zh" if form == "albert_zh" else "albert"
@@ -275,7 +284,7 @@ def test_the_vocabulary_goes_through_keras(sources, tmp_path):
     assert words.read_bytes() == (source / "vocab.txt").read_bytes()
 
 
-@pytest.mark.parametrize("form", ["google", "huggingface", "keras"])
+@pytest.mark.parametrize("form", default_and_slow(["google", "huggingface", "keras"], ["google"]))
 def test_keep_tokens_from_a_file(form, sources, tmp_path):
     kept = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "w9", "[MASK]", "w2"]
     save_vocab(tmp_path / "kept.txt", {token: i for i, token in enumerate(kept)})
@@ -296,7 +305,7 @@ def test_keep_tokens_from_a_file(form, sources, tmp_path):
 
 
 def test_keep_tokens_simplified(tmp_path):
-    config = tiny_config("google_bert")
+    config = tiny_config("google_bert", num_hidden_layers=1)
     words = ["[PAD]", "[unused1]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "我", "##我", "abc", "##d"]
     words += [f"[unused{i}]" for i in range(2, config["vocab_size"] - 8)]
     write_checkpoint(tmp_path / "in/model.ckpt", make_arrays("google_bert", config, 3))

@@ -65,7 +65,7 @@ def release(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-@pytest.mark.usefixtures("do_not_compile")
+@pytest.mark.usefixtures("do_not_compile", "step_by_step")
 def test_example(name, release, monkeypatch, capsys):
     folder, names = release
     monkeypatch.chdir(folder)

@@ -3,11 +3,9 @@
 import keras
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from fixtures import tiny_config
-from harness import refused, silent, to_numpy
+from harness import default_and_slow, refused, silent, to_numpy
 from kerasbert import build_transformer_model, hidden_state, model_report, unshare
 from kerasbert.errors import ConfigError
 from kerasbert.layers import LayerNormalization
@@ -87,32 +85,31 @@ def reload(model, folder):
 
 
 MODELS = ("bert", "albert", "albert_groups")
-small = settings(max_examples=4)
 each = pytest.mark.parametrize("model", MODELS)
 
-sizes = st.fixed_dictionaries(
-    {
-        "num_hidden_layers": st.integers(1, 3),
-        "num_attention_heads": st.sampled_from([1, 2, 4]),
-        "embedding_size": st.sampled_from([24, 12]),
-        "attention_head_size": st.sampled_from([None, 5, 8]),
-        "attention_key_size": st.sampled_from([None, 3, 8]),
-    }
+KEYS = (
+    "num_hidden_layers",
+    "num_attention_heads",
+    "embedding_size",
+    "attention_head_size",
+    "attention_key_size",
 )
 
 
-def usual(config):
-    """A config without the keys that are None."""
-    return {key: value for key, value in config.items() if value is not None}
-
-
-@each
-@small
-@given(changes=sizes, residual=st.booleans(), shared=st.booleans(), length=st.integers(1, 13))
-def test_sizes_of_heads_shared_segments_and_residual_scores(
-    model, changes, residual, shared, length
-):
-    config = usual(zoo_config("bert", **changes))
+@pytest.mark.parametrize(
+    ("model", "sizes", "residual", "shared", "length"),
+    [
+        ("bert", (2, 4, 12, 5, 3), True, True, 13),
+        ("bert", (1, 1, 24, None, 8), False, False, 1),
+        ("albert", (2, 2, 12, 8, None), True, False, 7),
+        ("albert", (3, 1, 24, None, 3), False, True, 4),
+        ("albert_groups", (2, 4, 24, 5, 8), False, True, 9),
+        ("albert_groups", (3, 2, 12, None, None), True, False, 6),
+    ],
+)
+def test_sizes_of_heads_shared_segments_and_residual_scores(model, sizes, residual, shared, length):
+    changes = {key: size for key, size in zip(KEYS, sizes, strict=True) if size}
+    config = zoo_config("bert", **changes)
     arrays, file, config = case(model, config, shared_segments=shared)
     options = {"residual_attention_scores": residual, "shared_segment_embeddings": shared}
     network = build(model, config, file, **options)
@@ -121,39 +118,35 @@ def test_sizes_of_heads_shared_segments_and_residual_scores(
     assert_states(network, batch, run("bert", arrays, config, *batch, **references))
 
 
-@each
-@small
-@given(
-    alpha=st.one_of(st.just(True), st.floats(0.05, 0.95)),
-    rows=st.integers(2, 5),
-    part=st.floats(0.0, 1.0),
+# No further than the table, between its end and its square, and up to that.
+@pytest.mark.parametrize(
+    ("model", "alpha", "rows", "length"),
+    [("bert", True, 5, 4), ("albert", 0.3, 3, 7), ("albert_groups", 0.95, 4, 16)],
 )
-def test_hierarchical_positions(model, alpha, rows, part):
+def test_hierarchical_positions(model, alpha, rows, length):
     arrays, file, config = case(model, zoo_config("bert", max_position_embeddings=rows))
     network = build(model, config, file, hierarchical_position=alpha)
-    length = max(1, round(part * rows**2))
     batch = inputs_for(length)
     expected = run("bert", arrays, config, *batch, hierarchical=alpha)
     assert_states(network, batch, expected)
 
 
-@each
-def test_hierarchical_positions_end_at_the_square(model):
-    _, file, config = case(model, zoo_config("bert", max_position_embeddings=4))
-    network = build(model, config, file, hierarchical_position=True)
+def test_hierarchical_positions_end_at_the_square():
+    _, file, config = case("bert", zoo_config("bert", max_position_embeddings=4))
+    network = build("bert", config, file, hierarchical_position=True)
     assert network(inputs_for(16))[0].shape == (2, 16, 24)
     with refused(ConfigError, 17, "max_position_embeddings=4 squared", 16):
         network(inputs_for(17))
     with refused(ConfigError, "sequence_length=17", 16):
-        build(model, config, file, hierarchical_position=True, sequence_length=17)
+        build("bert", config, file, hierarchical_position=True, sequence_length=17)
     for wrong in (0.0, 1.0, -0.4, "yes"):
         if wrong:
             with refused(ConfigError, "hierarchical_position", repr(wrong)):
-                build(model, config, file, hierarchical_position=wrong)
+                build("bert", config, file, hierarchical_position=wrong)
 
 
 @pytest.mark.backends
-@each
+@pytest.mark.parametrize("model", ["bert", "albert"])
 def test_positions_of_the_users_own(model):
     arrays, file, config = case(model, zoo_config("bert"))
     network = build(model, config, file, custom_position_ids=True, with_mask_input=True)
@@ -194,13 +187,14 @@ def bert_scope(scope):
     return f"bert/encoder/layer_{int_group(scope)}/{back[scope.rpartition('/')[2]]}"
 
 
-@each
-@small
-@given(
-    hidden=st.sampled_from([None, 7]),
-    act=st.sampled_from(["linear", "tanh"]),
-    per_token=st.booleans(),
-    width=st.integers(1, 6),
+@pytest.mark.parametrize(
+    ("model", "hidden", "act", "per_token", "width"),
+    [
+        ("bert", None, "tanh", True, 4),
+        ("bert", 7, "tanh", False, 6),
+        ("albert", 7, "linear", True, 1),
+        ("albert_groups", None, "linear", False, 3),
+    ],
 )
 def test_conditional_norms(model, hidden, act, per_token, width):
     config = zoo_config("bert", num_hidden_layers=2, embedding_size=12)
@@ -243,8 +237,7 @@ def test_a_new_condition_changes_not_one_bit_of_a_loaded_model():
     assert all(path.endswith("_dense/kernel") for path in report.conditions)
 
 
-@pytest.mark.backends
-@each
+@pytest.mark.parametrize("model", default_and_slow(MODELS, ["bert", "albert"]))
 def test_options_are_saved_unshared_and_looked_into(model, tmp_path):
     config = zoo_config("bert", max_position_embeddings=4, attention_head_size=5)
     arrays, file, config = case(model, config, shared_segments=True, condition=3)
@@ -280,7 +273,8 @@ def test_options_are_saved_unshared_and_looked_into(model, tmp_path):
     others = [again] if model == "bert" else [again, unshare(network), unshare(again, "attention")]
     for other in (network, *others):
         assert_states(other, batch, expected)
-        for k, state in enumerate(expected["hidden_states"]):
+        for k in (0, len(expected["hidden_states"]) - 1):
+            state = expected["hidden_states"][k]
             cut = keras.Model(other.inputs, hidden_state(other, k))
             np.testing.assert_allclose(to_numpy(cut(batch)), state, **CLOSE)
     if model != "bert":

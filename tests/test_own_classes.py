@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fixtures import make_arrays, read_checkpoint, tiny_config
-from harness import refused, silent, to_numpy
+from harness import default_and_slow, refused, silent, to_numpy
 from kerasbert import (
     build_transformer_model,
     hidden_state,
@@ -362,7 +362,7 @@ class AdaptedALBERT(ALBERT):
         return run
 
 
-@pytest.mark.parametrize("how", [None, "all", "feed_forward"])
+@pytest.mark.parametrize("how", default_and_slow([None, "all", "feed_forward"], ["all"]))
 def test_sharing_and_unsharing_of_own_blocks(how, tmp_path):
     config = tiny_config("google_albert")
     arrays = make_arrays("google_albert", config, 1)

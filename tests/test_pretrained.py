@@ -1,12 +1,13 @@
 """`save_pretrained`: the files, their vocabulary, and what transformers reads from them."""
 
 import json
+from itertools import product
 
 import numpy as np
 import pytest
 
 from fixtures import DATA, make_arrays, tiny_config
-from harness import refused, to_numpy
+from harness import default_and_slow, refused, to_numpy
 from kerasbert import (
     build_transformer_model,
     hidden_state,
@@ -23,7 +24,7 @@ TEXTS = ["the cats", "The CAT é", "语言 cat", "unknown", "", "[MASK] the", "c
 
 
 def model(kind="google_bert", **options):
-    config = tiny_config(kind)
+    config = tiny_config(kind, num_hidden_layers=1)
     return build_transformer_model(config, make_arrays(kind, config, 1), verbose=0, **options)
 
 
@@ -62,9 +63,14 @@ def test_the_vocabulary_is_written(lower, accents, tmp_path):
         assert again.encode(text) == tokenizer.encode(text)
 
 
-@pytest.mark.parametrize("kind", ["google_bert", "google_albert", "albert_zh", "electra"])
+@pytest.mark.parametrize(
+    "kind",
+    default_and_slow(
+        ["google_bert", "google_albert", "albert_zh", "electra"], ["google_albert", "electra"]
+    ),
+)
 def test_a_model_without_segments_gets_a_table_of_zeros(kind, tmp_path):
-    config = tiny_config(kind)
+    config = tiny_config(kind, num_hidden_layers=1)
     made = build_transformer_model(
         config, make_arrays(kind, config, 1), segment_vocab_size=0, verbose=0
     )
@@ -99,10 +105,15 @@ def test_what_is_no_tokenizer(tokenizer, tmp_path):
 
 
 @pytest.mark.parity
-@pytest.mark.parametrize("lower", [True, False])
-@pytest.mark.parametrize("accents", [None, True, False])
-@pytest.mark.parametrize("kind", ["google_bert", "google_albert", "electra"])
-def test_transformers_makes_the_same_tokenizer(lower, accents, kind, tmp_path):
+@pytest.mark.parametrize(
+    ("kind", "lower", "accents"),
+    [
+        *product(["google_bert"], (True, False), (None, True, False)),
+        ("google_albert", False, None),
+        ("electra", False, None),
+    ],
+)
+def test_transformers_makes_the_same_tokenizer(kind, lower, accents, tmp_path):
     transformers = pytest.importorskip("transformers", reason="needs the extra [parity]")
     tokenizer = words(do_lower_case=lower, strip_accents=accents)
     save_pretrained(model(kind), tmp_path, tokenizer, verbose=0)
@@ -116,7 +127,7 @@ def test_transformers_makes_the_same_tokenizer(lower, accents, kind, tmp_path):
 def test_transformers_makes_the_same_sentencepiece_tokenizer(shared_dir, tmp_path):
     transformers = pytest.importorskip("transformers", reason="needs the extra [parity]")
     tokenizer = SpTokenizer(shared_dir / "weights/vocabs/albert-en/30k-clean.model")
-    config = tiny_config("google_albert", vocab_size=30000)
+    config = tiny_config("google_albert", vocab_size=30000, num_hidden_layers=1)
     made = build_transformer_model(config, verbose=0)
     save_pretrained(made, tmp_path, tokenizer, verbose=0)
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)

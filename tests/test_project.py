@@ -1,6 +1,7 @@
 """The rules that the code of the package keeps to, read from its source."""
 
 import ast
+import functools
 import importlib
 import pkgutil
 import re
@@ -59,6 +60,7 @@ def functions_of(file):
     return list(walk(TREES[file].body, ""))
 
 
+@functools.cache
 def docstrings_of(file):
     """The nodes that are docstrings."""
     owners = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from test_crf import every_kind, make, reference
 
-from harness import refused, silent, to_numpy
+from harness import STEP_BY_STEP, refused, silent, to_numpy
 from kerasbert.errors import ConfigError
 
 N, L, K, V, H = 6, 7, 3, 9, 5
@@ -19,10 +19,10 @@ ONE_HOT = np.eye(K, dtype="float32")[LABELS]
 
 pytestmark = pytest.mark.backends
 # With torch, XLA's place is taken by a compiler that needs C++.
-COMPILED = keras.backend.backend() != "torch"
+XLA = {"jit_compile": True} if keras.backend.backend() != "torch" else {}
 
 
-def model_of(kind, optimizer=None, dense=False, jit_compile=False, **more):
+def model_of(kind, optimizer=None, dense=False, options=STEP_BY_STEP, **more):
     """A compiled model from ids to scores, with new weights, and its last layer."""
     layer = make(kind, K, **more)
     inputs = keras.Input((None,), dtype="int32")
@@ -34,7 +34,7 @@ def model_of(kind, optimizer=None, dense=False, jit_compile=False, **more):
         else (layer.sparse_loss, layer.sparse_accuracy)
     )
     optimizer = optimizer or keras.optimizers.SGD(1.0)
-    model.compile(optimizer, loss, metrics=[metric], jit_compile=jit_compile)
+    model.compile(optimizer, loss, metrics=[metric], **{"jit_compile": False, **options})
     return model, layer
 
 
@@ -59,10 +59,18 @@ def reference_loss(kind, weights, multiplier):
     return np.mean(losses if kind == "crf" else losses / REAL.sum(1))
 
 
-@every_kind
-@pytest.mark.parametrize("jit_compile", [False, True] if COMPILED else [False])
-def test_loss_and_gradients(kind, jit_compile):
-    model, _ = model_of(kind, lr_multiplier=3, jit_compile=jit_compile)
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        pytest.param("crf", XLA, id="crf-XLA"),
+        pytest.param("memm", STEP_BY_STEP, id="memm"),
+        pytest.param("memm_factors", STEP_BY_STEP, id="memm_factors"),
+        pytest.param("crf", STEP_BY_STEP, id="crf", marks=pytest.mark.slow),
+        pytest.param("memm_factors", XLA, id="memm_factors-XLA", marks=pytest.mark.slow),
+    ],
+)
+def test_loss_and_gradients(kind, options):
+    model, _ = model_of(kind, lr_multiplier=3, options=options)
     before = values(model)
     loss = model.train_on_batch(IDS, LABELS)[0]
     assert loss == pytest.approx(reference_loss(kind, before, 3), rel=1e-5)
@@ -136,17 +144,15 @@ def test_weights_of_sequences():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("jit_compile", [False, True] if COMPILED else [False])
-def test_learns_what_only_transitions_tell(jit_compile):
+@pytest.mark.parametrize("options", [XLA, {}] if XLA else [{}])
+def test_learns_what_only_transitions_tell(options):
     # Labels run 0 1 2 0 1 2 …, and only the first token tells where they start.
     rng = np.random.default_rng(0)
     first = rng.integers(0, K, 96)
     labels = (first[:, None] + np.arange(L)) % K
     ids = np.where(np.arange(L) == 0, first[:, None] + 1, 8)
     ids = np.where(np.arange(L) < rng.integers(3, L + 1, 96)[:, None], ids, 0)
-    model, crf = model_of(
-        "crf", keras.optimizers.Adam(0.02), lr_multiplier=5, jit_compile=jit_compile
-    )
+    model, crf = model_of("crf", keras.optimizers.Adam(0.02), lr_multiplier=5, options=options)
     before = to_numpy(crf.trans)
     model.train_on_batch(ids[:8], labels[:8])
     # Adam's first step has the length of the learning rate.

@@ -21,13 +21,6 @@ from harness import (
 from kerasbert import layers
 from kerasbert.layers import Loss, SinusoidalRelativePositionEmbedding, TransformerBlock
 
-POLICIES = [
-    pytest.param("float16", marks=pytest.mark.slow),
-    pytest.param("bfloat16", marks=pytest.mark.slow),
-    pytest.param("mixed_bfloat16", marks=pytest.mark.slow),
-    pytest.param("mixed_float16", marks=pytest.mark.backends),
-]
-
 # Arguments that only get_config writes.
 STATE = {"sublayer_dtypes", "frozen_sublayers", "adapters"}
 
@@ -45,16 +38,50 @@ ALL_CASES = [
 ]
 
 
-def cases_for(check, condition=lambda case: True):
-    """A mark that runs a test over all cases whose file does not make this check itself."""
-    return pytest.mark.parametrize(
-        "case",
-        [
-            pytest.param(case, id=f"{module.__name__.removeprefix('test_')}-{case}")
-            for module, case in ALL_CASES
-            if check not in getattr(module, "OWN", ()) and condition(case)
-        ],
-    )
+def of_layer(case):
+    return case.layer
+
+
+def of_graph(case):
+    """What a functional model of the case is made of, whatever its numbers are."""
+    weights = frozenset(path.rpartition("/")[2] for path in case.weights)
+    options = tuple(sorted(case.options.items()))
+    return case.layer, tuple(case.inputs), options, weights, isinstance(case.shape(), list)
+
+
+def firsts(cases, key):
+    """The first case of each kind that `key` tells apart; all are {id: case}."""
+    found = {}
+    for name, case in cases.items():
+        found.setdefault(key(case), name)
+    return {name: cases[name] for name in found.values()}
+
+
+def cases_for(check, condition=lambda case: True, default=None, only=None, on_backends=False):
+    """A mark that runs a test over all cases whose file does not make this check itself.
+
+    Args:
+        check: its name, as in ``OWN``.
+        condition: leaves out the cases for which it is false.
+        default: as `only`, but the other cases are slow tests.
+        only: function whose value tells kinds of cases apart, of each of which the first runs.
+        on_backends: whether the first case of every layer runs again on the other backends.
+    """
+    cases = {
+        f"{module.__name__.removeprefix('test_')}-{case}": case
+        for module, case in ALL_CASES
+        if check not in getattr(module, "OWN", ()) and condition(case)
+    }
+    cases = firsts(cases, only) if only else cases
+    by_default = firsts(cases, default) if default else cases
+    again = firsts(cases, of_layer) if on_backends else {}
+
+    def param(name):
+        marks = [] if name in by_default else [pytest.mark.slow]
+        marks += [pytest.mark.backends] if name in again else []
+        return pytest.param(cases[name], id=name, marks=marks)
+
+    return pytest.mark.parametrize("case", [param(name) for name in cases])
 
 
 def test_no_public_layer_is_left_out():
@@ -93,20 +120,24 @@ def test_no_more_than_twelve_arguments(name):
     assert len(names - {"self", "args", "kwargs"} - STATE) <= 12
 
 
-@pytest.mark.backends
-@cases_for("builds")
+@cases_for("builds", default=of_layer, on_backends=True)
 def test_the_ways_to_build_agree(case):
     check_builds(case)
 
 
+@cases_for("precision", default=of_layer, on_backends=True)
+def test_low_precision(case):
+    check_precision(case, "mixed_float16", to_numpy(case.call(case.filled())))
+
+
+@pytest.mark.slow
 @cases_for("precision")
-@pytest.mark.parametrize("policy", POLICIES)
-def test_low_precision(case, policy):
+@pytest.mark.parametrize("policy", ["float16", "bfloat16", "mixed_bfloat16"])
+def test_other_low_precisions(case, policy):
     check_precision(case, policy, to_numpy(case.call(case.filled())))
 
 
-@pytest.mark.backends
-@cases_for("saving")
+@cases_for("saving", default=of_layer, only=of_graph)
 def test_saves_inside_a_functional_model(case, tmp_path):
     check_saving(case, tmp_path)
 
@@ -117,7 +148,6 @@ def test_saves_as_hdf5(case, tmp_path):
     check_saving(case, tmp_path, "h5")
 
 
-@pytest.mark.backends
-@cases_for("gradients", lambda case: case.weights)
+@cases_for("gradients", lambda case: case.weights, default=of_layer, on_backends=True)
 def test_a_gradient_reaches_every_weight(case):
     check_gradients(case)

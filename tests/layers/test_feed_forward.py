@@ -6,6 +6,7 @@ import pytest
 from keras import ops
 
 from harness import (
+    STEP_BY_STEP,
     LayerCase,
     by_name,
     check_gradient_numbers,
@@ -70,7 +71,6 @@ def test_gradients_against_differences(case):
     check_gradient_numbers(case, lambda v: in_loops(case, v))
 
 
-@pytest.mark.backends
 @pytest.mark.parametrize("placement", ["post", "pre"])
 @pytest.mark.parametrize("activation", ["gelu_tanh", "gelu_erf", "relu", "swish", "tanh"])
 def test_with_residual_connection_against_the_reference_of_models(placement, activation):
@@ -105,7 +105,6 @@ def test_the_mask_is_passed_on():
 # ---- state of sub-layers ---------------------------------------------------------------------
 
 
-@pytest.mark.backends
 def test_quantised_and_frozen_sublayers_come_back(tmp_path):
     model, layer, batch = functional(of("gated"))
     exact = to_numpy(model(batch))
@@ -120,12 +119,11 @@ def test_quantised_and_frozen_sublayers_come_back(tmp_path):
     assert [dense.trainable for dense in subject.intermediates] == [False, True]
 
 
-@pytest.mark.backends
 def test_lora_in_a_gated_unit(tmp_path):
     model, layer, batch = functional(of("gated"))
     exact = to_numpy(model(batch))
     layer.intermediates[1].enable_lora(2)
-    model.compile(keras.optimizers.SGD(1.0), "mse", jit_compile=False)
+    model.compile(keras.optimizers.SGD(1.0), "mse", **STEP_BY_STEP)
     model.fit(batch, np.zeros_like(exact), epochs=2, verbose=0)
     trained = to_numpy(model(batch))
     assert np.abs(trained - exact).max() > 0.01

@@ -7,6 +7,7 @@ import pytest
 from harness import (
     LayerCase,
     by_name,
+    default_and_slow,
     fill,
     gradients,
     numeric_gradients,
@@ -179,8 +180,13 @@ def test_against_loops(case):
     np.testing.assert_allclose(to_numpy(case.call(layer)), expected, atol=3e-6, rtol=0)
 
 
-@pytest.mark.backends
-@pytest.mark.parametrize("name", ["rotary", "causal", "softmax_rotary", "plus", "three"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("rotary", marks=pytest.mark.backends),
+        *default_and_slow(["causal", "softmax_rotary", "plus", "three"], ["plus"]),
+    ],
+)
 def test_gradients_against_differences(name):
     case = of(name)
     inputs = case.symbolic()

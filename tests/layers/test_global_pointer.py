@@ -10,6 +10,7 @@ from harness import (
     WITHOUT_XLA,
     LayerCase,
     check_precision,
+    default_and_slow,
     fill,
     refused,
     to_numpy,
@@ -76,9 +77,11 @@ def possible(layer, mask=None):
 # ---- the harness -----------------------------------------------------------------------------
 
 
-@pytest.mark.backends
 @each
-@pytest.mark.parametrize("policy", ["float16", "bfloat16", "mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize(
+    "policy",
+    default_and_slow(["float16", "bfloat16", "mixed_bfloat16", "mixed_float16"], ["mixed_float16"]),
+)
 def test_low_precision(case, policy):
     exact = to_numpy(case.call(case.filled()))
     check_precision(case, policy, exact)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from harness import WITHOUT_XLA, silent, to_numpy
+from harness import STEP_BY_STEP, WITHOUT_XLA, default_and_slow, silent, to_numpy
 from kerasbert.layers import Embedding, Loss
 
 B, L, C = 8, 4, 3
@@ -54,7 +54,7 @@ def reference_loss(scores, labels, real):
 
 
 @pytest.mark.backends
-@pytest.mark.parametrize("dtype", [None, "mixed_bfloat16"])
+@pytest.mark.parametrize("dtype", default_and_slow([None, "mixed_bfloat16"], [None]))
 def test_fits_without_targets(dtype):
     model = tagger(dtype=dtype)
     expected = reference_loss(to_numpy(model([IDS, LABELS])), LABELS, IDS != 0)
@@ -76,10 +76,9 @@ def test_adds_to_the_loss_of_the_model():
     assert found == pytest.approx(2.75 + 9.75)  # the mean of |x|, and the mean of the squares
 
 
-@pytest.mark.backends
 def test_saves_and_loads(tmp_path):
     model = tagger()
-    model.compile(keras.optimizers.Adam(0.05), **WITHOUT_XLA)
+    model.compile(keras.optimizers.Adam(0.05), **STEP_BY_STEP)
     model.fit([IDS, LABELS], epochs=2, batch_size=B, verbose=0)
     silent(model.save, tmp_path / "model.keras")
     again = silent(keras.models.load_model, tmp_path / "model.keras")

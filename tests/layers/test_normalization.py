@@ -69,7 +69,15 @@ CASES = [
 ]
 each = pytest.mark.parametrize("case", CASES, ids=str)
 of = by_name(CASES)
-trainable = pytest.mark.parametrize("case", [case for case in CASES if case.weights], ids=str)
+ON_BACKENDS = {str(case) for case in {c.layer: c for c in CASES if c.weights}.values()} | {"rms"}
+trainable = pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id=str(case), marks=[pytest.mark.backends] * (str(case) in ON_BACKENDS))
+        for case in CASES
+        if case.weights
+    ],
+)
 
 
 def in_loops(case, v):
@@ -96,7 +104,6 @@ def test_against_loops(case):
     np.testing.assert_allclose(to_numpy(case.call(layer)), expected, atol=1e-5, rtol=0)
 
 
-@pytest.mark.backends
 @trainable
 def test_gradients_against_differences(case):
     check_gradient_numbers(case, lambda v: in_loops(case, v))
@@ -155,7 +162,6 @@ def test_the_mask_of_the_input_is_passed_on(conditioned):
 # ---- state of sub-layers ---------------------------------------------------------------------
 
 
-@pytest.mark.backends
 def test_quantised_and_frozen_sublayers_come_back(tmp_path):
     model, layer, batch = functional(of("hidden"))
     exact = to_numpy(model(batch))

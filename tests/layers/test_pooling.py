@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from harness import LayerCase, to_numpy
+from harness import STEP_BY_STEP, LayerCase, to_numpy
 from kerasbert.layers import Embedding, GlobalAveragePooling1D, GlobalMaxPooling1D
 
 B, L, H = 4, 5, 6
@@ -85,7 +85,7 @@ def test_gradients_reach_real_tokens_only(pooling):
     inputs, mask = keras.Input((L, H)), keras.Input((L,), dtype="bool")
     layer = keras.layers.Dense(H, kernel_initializer="identity", use_bias=False)
     model = keras.Model([inputs, mask], pooling()(layer(inputs), mask=mask))
-    model.compile(keras.optimizers.SGD(1.0), "mse", run_eagerly=True, jit_compile=False)
+    model.compile(keras.optimizers.SGD(1.0), "mse", **STEP_BY_STEP)
     model.train_on_batch([X, MASK], np.ones((B, H), "float32"))
     first = to_numpy(layer.kernel)
     assert np.isfinite(first).all() and np.abs(first - np.eye(H)).max() > 1e-3

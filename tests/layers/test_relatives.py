@@ -10,6 +10,7 @@ import pytest
 from harness import (
     LayerCase,
     check_precision,
+    default_and_slow,
     fill,
     refused,
     to_numpy,
@@ -66,7 +67,10 @@ each = pytest.mark.parametrize("case", CASES, ids=str)
 
 
 @each
-@pytest.mark.parametrize("policy", ["float16", "bfloat16", "mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize(
+    "policy",
+    default_and_slow(["float16", "bfloat16", "mixed_bfloat16", "mixed_float16"], ["mixed_float16"]),
+)
 def test_low_precision(case, policy):
     layer = case.make()
     layer.build(case.shape())

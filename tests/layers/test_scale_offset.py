@@ -7,6 +7,7 @@ import pytest
 from harness import (
     LayerCase,
     check_precision,
+    default_and_slow,
     fill,
     refused,
     to_numpy,
@@ -72,7 +73,10 @@ each = pytest.mark.parametrize("case", CASES, ids=str)
 
 # The harness asks a layer for its output by the names of tensors, which a list hides.
 @pytest.mark.parametrize("case", [c for c in CASES if not isinstance(c, Listed)], ids=str)
-@pytest.mark.parametrize("policy", ["float16", "bfloat16", "mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize(
+    "policy",
+    default_and_slow(["float16", "bfloat16", "mixed_bfloat16", "mixed_float16"], ["mixed_float16"]),
+)
 def test_low_precision(case, policy):
     check_precision(case, policy, to_numpy(case.call(case.filled())))
 

@@ -12,7 +12,7 @@ transformers = pytest.importorskip("transformers", reason="parity needs the extr
 
 pytestmark = [pytest.mark.parity, pytest.mark.usefixtures("quick_to_compile")]
 
-VOCABULARY, MOST = 60, 12
+VOCABULARY, MOST = 60, 9
 #: So many that few texts have the same length.
 ENDS = [2, 11, 17, 23, 29, 31, 41]
 SIZES = {
@@ -33,13 +33,13 @@ SIZES = {
 SIZES["t5.1.1"] = {**SIZES["t5"], "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
 SETTINGS = {
     "greedy": {"method": "greedy"},
-    "beam 0": {"method": "beam", "length_penalty": 0.0},
-    "beam 1": {"method": "beam", "length_penalty": 1.0},
-    "beam 2": {"method": "beam", "length_penalty": 2.0},
+    "beam": {"method": "beam", "length_penalty": 1.0},
     "repetition": {"method": "greedy", "repetition_penalty": 1.7},
     "ngrams": {"method": "beam", "no_repeat_ngram_size": 2},
     "long": {"method": "greedy", "min_length": 6},
 }
+# What is done to logits does not depend on the gated units of a T5 1.1.
+RUNS = [(kind, name) for kind in ("gpt2", "t5") for name in SETTINGS] + [("t5.1.1", "greedy")]
 
 
 @pytest.fixture(autouse=True)
@@ -74,7 +74,7 @@ def pair(request, tmp_path_factory):
 
 def prompts():
     rng = np.random.default_rng(4)
-    return [rng.integers(3, VOCABULARY, n).tolist() for n in rng.integers(1, 25, 24)]
+    return [rng.integers(3, VOCABULARY, n).tolist() for n in rng.integers(1, 25, 8)]
 
 
 def written_by_them(network, prompt, method="greedy", length_penalty=None, **settings):
@@ -109,7 +109,7 @@ def _ended(row):
     return row[:size]
 
 
-@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize(("pair", "name"), RUNS, indirect=["pair"])
 def test_the_same_texts(name, pair):
     network, ours = pair
     settings = SETTINGS[name]
@@ -122,12 +122,13 @@ def test_the_same_texts(name, pair):
         for prompt, text, other in zip(prompts(), found, wanted, strict=True)
         if text.tolist() != other
     ]
-    assert not differing, f"{len(differing)} of 24 rows differ, the first: {differing[0]}"
+    assert not differing, f"{len(differing)} of 8 rows differ, the first: {differing[0]}"
 
 
+@pytest.mark.parametrize("pair", ["gpt2", "t5"], indirect=True)
 def test_all_beams_in_their_order(pair):
     network, ours = pair
-    found = generate(ours, prompts()[:10], MOST, "beam", num_return=3, end_id=ENDS)
+    found = generate(ours, prompts()[:4], MOST, "beam", num_return=3, end_id=ENDS)
     for prompt, own in zip(prompts(), found, strict=False):
         with torch.no_grad():
             rows = network.generate(

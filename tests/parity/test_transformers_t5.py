@@ -33,7 +33,6 @@ KINDS = {
     "t5_silu": ("T5", {"feed_forward_proj": "gated-silu", "tie_word_embeddings": False}),
     "mt5": ("MT5", {}),
 }
-each = pytest.mark.parametrize("kind", KINDS)
 
 
 def make(kind):
@@ -69,6 +68,14 @@ def ours(folder, **options):
     )
 
 
+@pytest.fixture(scope="module", params=KINDS)
+def pair(request, tmp_path_factory):
+    """A model of theirs, and ours read from its folder."""
+    model, folder = make(request.param), tmp_path_factory.mktemp("theirs")
+    model.save_pretrained(folder)
+    return model, ours(folder)
+
+
 def assert_equal(found, expected):
     logits, encoder, decoder = found
     np.testing.assert_allclose(to_numpy(logits), expected.logits.numpy(), atol=1e-5, rtol=0)
@@ -79,21 +86,16 @@ def assert_equal(found, expected):
         np.testing.assert_allclose(to_numpy(state), other.numpy(), atol=1e-5, rtol=0)
 
 
-@each
-def test_their_folder_here(kind, tmp_path):
-    model = make(kind)
-    model.save_pretrained(tmp_path)
-    assert_equal(ours(tmp_path)([READ, WRITE]), theirs(model))
+def test_their_folder_here(pair):
+    model, whole = pair
+    assert_equal(whole([READ, WRITE]), theirs(model))
 
 
-@each
-def test_our_folder_there(kind, tmp_path):
-    model = make(kind)
-    model.save_pretrained(tmp_path / "theirs")
-    whole = ours(tmp_path / "theirs")
-    save_pretrained(whole, tmp_path / "ours", verbose=0)
+def test_our_folder_there(pair, tmp_path):
+    _, whole = pair
+    save_pretrained(whole, tmp_path, verbose=0)
     again, info = transformers.AutoModelForSeq2SeqLM.from_pretrained(
-        tmp_path / "ours", output_loading_info=True
+        tmp_path, output_loading_info=True
     )
     assert not info["missing_keys"] and not info["unexpected_keys"]
     assert not info["mismatched_keys"]

@@ -139,17 +139,15 @@ def changes(model):
     }
 
 
-@pytest.mark.backends
-@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("tied", [pytest.param(True, marks=pytest.mark.backends), False])
 def test_the_generator_learns_nothing_from_the_discriminator(tied):
     found = changes(trained(loss_weights={"masked_lm": 0.0}, tied=tied))
     own = {path: change for path, change in found.items() if path.startswith("Generator-")}
-    assert len(own) > 30 and not any(own.values())
+    assert len(own) > 15 and not any(own.values())
     others = {path: change for path, change in found.items() if path not in own}
     assert all(change > 0 for path, change in others.items() if not path.endswith("key/bias"))
 
 
-@pytest.mark.backends
 def test_the_discriminator_learns_nothing_from_the_generator():
     found = changes(trained(loss_weights={"replaced": 0.0}))
     shared = {path for path in found if path.startswith("Embedding-") and "Mapping" not in path}
@@ -184,7 +182,7 @@ def test_sizes_of_the_generator(hidden, size, width, heads):
     (view,) = find_encoders(electra_towers(config, generator_size=size, verbose=0)[1])
     found = view.config
     assert (found.hidden_size, found.num_attention_heads) == (width, heads)
-    assert found.intermediate_size == 4 * width and found.num_hidden_layers == 2
+    assert found.intermediate_size == 4 * width and found.num_hidden_layers == 1
     assert found.hidden_act == "gelu_erf"
 
 

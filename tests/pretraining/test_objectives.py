@@ -120,7 +120,6 @@ def test_the_product_with_the_vocabulary_is_done_for_the_places_alone():
     assert isinstance(call.input_tensors[0]._keras_history.operation, TakePlaces)
 
 
-@pytest.mark.backends
 def test_what_fills_up_has_no_effect():
     x, y, w = batch()
     padding = w["masked_lm"] == 0
@@ -148,7 +147,6 @@ def test_what_fills_up_has_no_effect():
             np.testing.assert_allclose(other, one, atol=1e-6)
 
 
-@pytest.mark.backends
 @pytest.mark.parametrize("activation", [True, "linear"])
 def test_the_loss_of_sentences_is_that_of_the_head(activation):
     model = built(with_mlm=True, with_nsp=activation)
@@ -240,7 +238,6 @@ def test_logits_are_float32_in_mixed_precision(policy):
     assert np.isfinite(float(steps_of(model, BATCH)[0]["loss"]))
 
 
-@pytest.mark.backends
 def test_saved_and_loaded_it_goes_on(tmp_path):
     model = compile_objectives(masked_lm_model(built()), AdamW(1e-3), **QUICK)
     steps_of(model, BATCH, 2)
@@ -272,8 +269,8 @@ def test_written_in_the_form_of_google(tmp_path):
 
 @pytest.mark.backends
 def test_some_steps_lower_the_loss():
-    model = compile_objectives(masked_lm_model(fresh(with_nsp=True)), AdamW(1e-2), **QUICK)
-    first = steps_of(model, BATCH, 25)[0]
+    model = compile_objectives(masked_lm_model(fresh(with_nsp=True)), AdamW(2e-2), **QUICK)
+    first = steps_of(model, BATCH, 12)[0]
     assert float(first["masked_lm_loss"]) == pytest.approx(np.log(VOCABULARY), abs=0.3)
     model.reset_metrics()
     logs = model.test_on_batch(*BATCH, return_dict=True)

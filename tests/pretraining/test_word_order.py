@@ -1,5 +1,6 @@
 """Words whose order was changed: which, how, and that it is learnt."""
 
+import keras
 import numpy as np
 import pytest
 from batches_of_masks import (
@@ -18,7 +19,6 @@ from hypothesis import strategies as st
 
 from harness import refused, to_numpy
 from kerasbert.errors import ConfigError
-from kerasbert.optimizers import AdamW
 from kerasbert.pretraining import (
     compile_objectives,
     masked_lm_model,
@@ -99,7 +99,7 @@ def test_a_batch_is_shuffled_alike_whichever_was_the_first():
 @pytest.mark.backends
 def test_its_loss_is_that_of_the_same_head():
     model = masked_lm_model(built(), word_order=True)
-    compile_objectives(model, AdamW(1e-2), **QUICK)
+    compile_objectives(model, keras.optimizers.SGD(0.1), **QUICK)
     data = x, y, w = shuffled(batch(1, length=14), share=0.4)
     out = {name: to_numpy(value) for name, value in model(x).items()}
     logs = model.test_on_batch(*data, return_dict=True)
@@ -111,7 +111,7 @@ def test_its_loss_is_that_of_the_same_head():
     np.testing.assert_allclose(to_numpy(plain(at_them)["masked_lm"]), out["word_order"], atol=1e-5)
     model.reset_metrics()
     first = steps_of(model, data)[0]
-    steps_of(model, data, 5)
+    steps_of(model, data, 2)
     model.reset_metrics()
     last = model.test_on_batch(*data, return_dict=True)
     assert float(last["word_order_loss"]) < float(first["word_order_loss"])

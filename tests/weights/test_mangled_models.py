@@ -15,7 +15,7 @@ import pytest
 from safetensors.numpy import save as safetensors_bytes
 
 from fixtures import write_checkpoint
-from harness import refused
+from harness import default_and_slow, refused
 from kerasbert import save_pretrained, save_weights_as_checkpoint
 from kerasbert.errors import CheckpointError, KerasbertError, WeightMismatchError
 from kerasbert.weights.checkpoints import open_checkpoint
@@ -128,7 +128,7 @@ def flipped(data, place, rng):
 
 
 @pytest.mark.parametrize(("kind", "file"), [target for target in TARGETS if target[0] != "shards"])
-@pytest.mark.parametrize("seed", range(16))
+@pytest.mark.parametrize("seed", default_and_slow(range(16), range(5)))
 def test_flipped_byte(kind, file, seed, sound, builds, tiny_bert):
     """Anywhere in the file: with checksums, the model is refused or the same to the last bit."""
     rng, data = random.Random(seed), sound[kind][file]
@@ -167,7 +167,7 @@ def test_flipped_byte_of_a_header(seed, sound, builds, tiny_bert):
 
 
 @pytest.mark.parametrize("kind", ["safetensors", "legacy", "zip", "tensorflow"])
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", default_and_slow(range(8), range(3)))
 def test_flipped_byte_of_a_number(kind, seed, sound, arrays, google_arrays, builds, tiny_bert):
     """Formats without a checksum give one other number; those with one refuse."""
     rng = random.Random(seed)

@@ -169,11 +169,11 @@ def test_a_damaged_file_shows_less():
 
 @pytest.mark.parametrize("kind", ["google_bert", "google_albert", "albert_zh", "electra"])
 def test_the_model_is_that_of_the_config(kind, tmp_path):
-    config = tiny_config(kind, num_hidden_layers=3)
+    config = tiny_config(kind, num_hidden_layers=2)
     prefix = write_checkpoint(tmp_path / "alone/m.ckpt", make_arrays(kind, config, 1))
     path = write_config(tmp_path / "config.json", config)
     known = silent(build_transformer_model, path, prefix, verbose=0)
-    depth = {"num_hidden_layers": 3} if "albert" in kind else {}
+    depth = {"num_hidden_layers": 2} if "albert" in kind else {}
     heads = {"num_attention_heads": config["num_attention_heads"]}
     with pytest.warns(UserWarning, match="hidden_act=.*; hidden_dropout_prob=") as caught:
         inferred = build_transformer_model(None, prefix, verbose=0, **heads, **depth)

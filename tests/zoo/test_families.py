@@ -148,7 +148,7 @@ def sizes(draw):
 
 @each
 @given(sizes=sizes(), length=st.integers(1, 17), seed=st.integers(0, 99))
-@settings(max_examples=6)
+@settings(max_examples=3)
 def test_any_sizes(family, sizes, length, seed):
     narrow = sizes.pop("narrow")
     if narrow and family.is_narrow:
@@ -275,7 +275,6 @@ def test_own_activation_and_epsilon_survive_writing(family, tmp_path):
         save_weights_as_checkpoint(other, tmp_path / "other.ckpt", verbose=0)
 
 
-@pytest.mark.backends
 @each
 def test_saved_by_keras(family, tmp_path):
     config, arrays = family.sample()
@@ -322,7 +321,10 @@ def test_one_step_moves_every_variable(family):
 
 
 @each
-@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16", "bfloat16"])
+@pytest.mark.parametrize(
+    "policy",
+    default_and_slow(["mixed_float16", "mixed_bfloat16", "bfloat16"], ["mixed_float16"]),
+)
 def test_low_precision(family, policy):
     config, arrays = family.sample()
     options, names = family.heads[0]

@@ -71,7 +71,6 @@ def expected(family, batch, **options):
 # ---- the head --------------------------------------------------------------------------------
 
 
-@pytest.mark.backends
 @each
 def test_forms_of_the_head(family):
     batch = batch_of(family)
@@ -172,7 +171,7 @@ def test_two_texts_need_the_segments_that_were_removed():
 
 
 @each
-@pytest.mark.parametrize("changed", [0, 4, 8])
+@pytest.mark.parametrize("changed", [0, 4])
 def test_what_comes_later_changes_nothing(family, changed):
     model = build(family)
     batch = batch_of(family, rows=1)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from keras import ops
 
 from fixtures import write_checkpoint
-from harness import default_and_slow, refused, to_numpy
+from harness import STEP_BY_STEP, default_and_slow, refused, to_numpy
 from kerasbert import (
     build_transformer_model,
     hidden_state,
@@ -81,7 +81,7 @@ def test_every_state_and_the_probabilities(layout):
     lengths=st.tuples(st.integers(1, 9), st.integers(1, 9)),
     seed=st.integers(0, 99),
 )
-@settings(max_examples=5)
+@settings(max_examples=3)
 def test_any_sizes(layout, heads, width, head_size, layers, buckets, lengths, seed):
     config, arrays = sample(
         layout,
@@ -154,7 +154,6 @@ def test_low_precision_is_finite(dtype):
 # ---- parts -----------------------------------------------------------------------------------
 
 
-@pytest.mark.backends
 @each
 def test_encoder_and_decoder_alone(layout):
     config, arrays = sample(layout)
@@ -223,7 +222,6 @@ def test_the_file_decides_on_the_head(layout, other):
     assert_close(to_numpy(build(config, arrays, other)(BATCH)), expected)
 
 
-@pytest.mark.backends
 @each
 def test_saved_and_reloaded(layout, tmp_path):
     config, arrays = sample(layout)
@@ -262,7 +260,7 @@ def test_training_moves_every_variable(layout):
     config, arrays = sample(layout, num_hidden_layers=1)
     model = build(config, arrays, layout)
     before = {w.path: to_numpy(w) for w in model.trainable_weights}
-    model.compile("adam", "sparse_categorical_crossentropy", run_eagerly=True, jit_compile=False)
+    model.compile("adam", "sparse_categorical_crossentropy", **STEP_BY_STEP)
     model.fit(BATCH, np.roll(WRITE, -1, axis=1), epochs=1, verbose=0)
     still = [w.path for w in model.trainable_weights if np.array_equal(to_numpy(w), before[w.path])]
     assert not still
@@ -322,11 +320,11 @@ def test_the_bias_of_bert4keras_is_part_of_the_config(tmp_path):
     assert np.abs(to_numpy(build(config, arrays)(BATCH)) - to_numpy(model(BATCH))).max() > 1e-4
 
 
-@pytest.mark.parametrize("name", ["t5", "mt5.1.1", "t5_encoder", "t5_decoder"])
+@pytest.mark.parametrize("name", ["t5", "t5_encoder", "t5_decoder"])
 def test_conditional_norms(name, tmp_path):
     condition = keras.Input((3,))
     more = {"layer_norm_cond": condition, "additional_input_layers": condition}
-    model = build(zoo_config("t5.1.0"), model=name, **more)
+    model = build(zoo_config("t5.1.0", num_hidden_layers=2), model=name, **more)
     lengths = {"Input-Context": (2, 4, 24)}
     batch = [np.ones(lengths.get(x.name, (2, 4)), x.dtype) for x in model.inputs[:-1]]
     plain, other = (to_numpy(model([*batch, np.full((2, 3), n, "float32")])) for n in (0, 9))
