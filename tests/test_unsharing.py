@@ -85,7 +85,7 @@ def classifier(encoder, nested=False):
 # ---- model="albert_unshared" -----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["groups", "early", "preln"])
+@pytest.mark.parametrize("kind", list(KINDS))
 def test_equal_outputs_from_one_file(kind):
     heads = {"with_nsp": True, "with_mlm": "linear", "hidden_states": True}
     shared, unshared = build(kind, **heads), build(kind, "albert_unshared", **heads)
@@ -122,6 +122,7 @@ def test_a_layer_works_on_its_own_depth_only():
 @pytest.mark.parametrize(
     ("options", "attention", "feed_forward"),
     [
+        ({"unshare": "attention"}, 3, 1),
         ({"unshare": "feed_forward"}, 1, 3),
         ({"unshare": "all"}, 3, 3),
         ({"unshare_layers": [1]}, 2, 2),
@@ -299,10 +300,14 @@ def test_unshare_refuses():
 
 @pytest.mark.parametrize(
     ("kind", "form"),
-    [
-        *(("google", form) for form in ("unshared", "extended")),
-        *(("groups", form) for form in ("reloaded", "nested")),
-    ],
+    default_and_slow(
+        [
+            *(("google", form) for form in ("unshared", "extended", "nested")),
+            *(("groups", form) for form in ("shared", "reloaded", "nested")),
+            ("early", "reloaded"),
+        ],
+        [("google", "unshared"), ("google", "extended"), ("groups", "nested")],
+    ),
 )
 def test_hidden_states_by_depth(kind, form, tmp_path):
     config, arrays = release(kind)

@@ -106,6 +106,11 @@ OTHER_FORMS = [
     ("google_albert", "albert_unshared", GROUPS, {}),
     ("albert_zh", "albert", PRE, {}),
     ("albert_zh", "albert", SAME, FEW),
+    ("google_albert", "albert", {}, {"unshare": "feed_forward"}),
+    ("google_albert", "albert", {"hidden_act": "gelu_erf"}, {"unshare": "all"}),
+    ("google_albert", "albert", GROUPS, {"unshare": "feed_forward"}),
+    ("albert_zh", "albert", {}, {"unshare": "attention"}),
+    ("albert_zh", "albert_unshared", {"hidden_act": "relu"}, {}),
 ]
 
 
