@@ -102,6 +102,7 @@ TASKS = {
         files={name: SENTIMENT.format(name) for name in ("train", "valid", "test")},
         score="accuracy",
         options=("--epochs", "2", "--batch-size", "64"),
+        at_least=0.84,
     ),
     "SST-2": Task(
         script="sentence_classification",
