@@ -82,6 +82,8 @@ def make_data(args, texts, line):
     )
 
     corpus = Corpus(texts, line=line)
+    if args.vocab and not args.vocab.exists():
+        raise UsageError(f"--vocab {args.vocab}: no such file; without --vocab one is made")
     vocab = args.vocab or args.output / "vocab.txt"
     if not vocab.exists():
         build_character_vocabulary(corpus, vocab, size=args.vocab_size)
@@ -129,6 +131,9 @@ def make_model(args, tokenizer):
         with_nsp=args.sentences in ("sop", "nsp"),
         **options,
     )
+    rows = model.get_layer("Embedding-Token").input_dim
+    if tokenizer.vocab_size > rows:
+        raise UsageError(f"--vocab has {tokenizer.vocab_size} tokens, the model only {rows}")
     if args.objective == "mask_proposal":
         generator = small_generator(model, args.generator_size)
         return mask_proposal_model(model, generator, seed=args.seed)

@@ -73,6 +73,7 @@ def test_a_checkpoint_goes_on_with_texts_of_ones_own(tmp_path):
     [
         (["--data", "nowhere.txt"], "nowhere.txt"),
         (["--checkpoint", "model.ckpt"], "needs --config and --vocab"),
+        (["--vocab", "typo.txt"], "--vocab typo.txt: no such file"),
         (["--objective", "electra", "--sentences", "sop"], "no sentence head"),
         (["--steps", "10", "--every", "3"], "no multiple"),
         (["--maxlen", "7"], "--maxlen of at least 8"),
