@@ -314,7 +314,7 @@ def test_training_lowers_both_losses_and_the_discriminator_fine_tunes(tmp_path):
     for name, checkpoint in {"trained": paths["checkpoint"], "random": None}.items():
         keras.utils.set_random_seed(3)
         scores[name] = fine_tuned(paths["config"], checkpoint)
-    assert scores["trained"] >= scores["random"] and scores["trained"] > 0.8
+    assert scores["trained"] > max(scores["random"] + 0.1, 0.65)
 
 
 def fine_tuned(config, checkpoint):
@@ -330,7 +330,7 @@ def fine_tuned(config, checkpoint):
     wrong = 5 + (ids[np.arange(640), places] + rng.integers(5, 30, 640)) % 40
     ids[labels == 1, places[labels == 1]] = wrong[labels == 1]
     inputs = [ids.astype("int32"), np.zeros_like(ids, "int32")]
-    model.fit([part[:512] for part in inputs], labels[:512], epochs=8, verbose=0)
+    model.fit([part[:512] for part in inputs], labels[:512], epochs=16, verbose=0)
     return model.evaluate([part[512:] for part in inputs], labels[512:], verbose=0)[1]
 
 
