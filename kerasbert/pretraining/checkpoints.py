@@ -11,6 +11,7 @@ import keras
 from kerasbert.distribution import check_strategy
 from kerasbert.errors import CheckpointError, ConfigError, check_integer
 from kerasbert.pretraining.state import read_about, read_state, write_state
+from kerasbert.training.gradients import random_state, set_random_state
 from kerasbert.weights.towers import save_towers
 
 _NAME = re.compile(r"step-(\d{8,})")
@@ -62,6 +63,7 @@ class PretrainingCheckpoint(keras.callbacks.Callback):
         self.history = []
         self._before_epoch = 0
         self._due = False
+        self._random = None
 
     def latest(self):
         """Returns the path of the last whole checkpoint, None if there is none."""
@@ -85,6 +87,7 @@ class PretrainingCheckpoint(keras.callbacks.Callback):
         if path is not None:
             about = read_state(model, path)
             self.step, self.history = about["step"], about["history"]
+            self._random = random_state()
         return self.step
 
     def on_train_begin(self, logs=None):
@@ -103,6 +106,13 @@ class PretrainingCheckpoint(keras.callbacks.Callback):
         """Notes where the epoch begins."""
         self._before_epoch = self.step
 
+    def on_train_batch_begin(self, batch, logs=None):
+        """Goes on with the random numbers of the checkpoint."""
+        # torch's own: to begin with the batches draws some, more at the start of `fit`.
+        if self._random is not None:
+            set_random_state(self._random)
+            self._random = None
+
     def on_train_batch_end(self, batch, logs=None):
         """Counts, and writes a checkpoint when it is due."""
         before, self.step = self.step, self._before_epoch + batch + 1
@@ -119,6 +129,7 @@ class PretrainingCheckpoint(keras.callbacks.Callback):
         self._due = False
         numbers = {name: float(value) for name, value in (logs or {}).items()}
         self.history.append({"step": self.step, **numbers})
+        self._random = random_state()
         model = self.model  # on JAX, this brings the variables up to date
         aside = self.folder / f"{_ASIDE}{uuid.uuid4().hex}"
         try:
