@@ -137,6 +137,7 @@ TASKS = {
         },
         score="accuracy",
         options=("--epochs", "4"),
+        at_least=0.7,
     ),
     "iflytek": Task(
         script="long_texts_hierarchical_positions",
