@@ -33,10 +33,8 @@ from classifiers import (
 from files import read_labelled
 from runs import Run, load_encoder, starting_point
 from shared import UsageError, main, sample
-from sklearn.metrics import accuracy_score
 
 from kerasbert.layers import GlobalAveragePooling1D
-from kerasbert.prediction import predict_texts
 from kerasbert.training import FGM, GradientPenalty, RDrop, VirtualAdversarial
 
 METHODS = {
@@ -66,10 +64,7 @@ def train_by(method, session, config, tokenizer, train, valid):
         label=method,
         validation_data=valid.batches(model, tokenizer, args, shuffle=False),
     )
-    found = predict_texts(
-        model, tokenizer, valid.texts, maxlen=args.maxlen, verbose=0, jit_compile=False
-    ).argmax(-1)
-    return model, accuracy_score(valid.numbers, found), time.process_time() - started
+    return model, valid.accuracy(model, tokenizer, args), time.process_time() - started
 
 
 def run(args):

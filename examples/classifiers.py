@@ -6,8 +6,10 @@ import keras
 import numpy as np
 from runs import batching, optimizer, use_xla
 from shared import UsageError
+from sklearn.metrics import accuracy_score
 
 from kerasbert.data import BucketedDataset
+from kerasbert.prediction import predict_texts
 from kerasbert.training import recipe_for
 
 # Of models with random weights; hidden_size is small, as is the time to learn.
@@ -41,6 +43,15 @@ class Labelled:
         """Returns the texts as batches of few lengths, for `fit`."""
         options = {**batching(args, len(self.texts)), **options}
         return BucketedDataset(model, tokenizer, self.texts, self.numbers, **options)
+
+    def predicted(self, model, tokenizer, args):
+        """Returns the probabilities (N, labels) that a model gives."""
+        options = {"maxlen": args.maxlen, "verbose": 0, "jit_compile": False}
+        return predict_texts(model, tokenizer, self.texts, **options)
+
+    def accuracy(self, model, tokenizer, args):
+        """Returns the share of the texts of which the likeliest label is right."""
+        return accuracy_score(self.numbers, self.predicted(model, tokenizer, args).argmax(-1))
 
 
 def label_names(train, *others):

@@ -45,7 +45,6 @@ from kerasbert.data import BucketedDataset
 from kerasbert.generation import PatternClassifier
 from kerasbert.layers import GlobalAveragePooling1D
 from kerasbert.optimizers import AdamW, WarmupDecay
-from kerasbert.prediction import predict_texts
 
 # Nothing is dropped: that helps where there are few texts, and to hide some tokens is enough.
 SIZES = {**classifiers.SIZES, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
@@ -172,14 +171,8 @@ def train_head(model, tokenizer, train, valid, labels, args, session):
     loss = "sparse_categorical_crossentropy"
     classifier.compile(optimizer(args, args.epochs * len(data)), loss, metrics=["accuracy"])
 
-    def score(_):
-        options = {"maxlen": args.maxlen, "verbose": 0, "jit_compile": False}
-        found = predict_texts(classifier, tokenizer, valid.texts, **options)
-        return accuracy_score(valid.numbers, found.argmax(axis=-1))
-
-    history = session.fit(
-        classifier, data, label="head", callbacks=[ScoreByEpoch("accuracy", score)]
-    )
+    by_epoch = ScoreByEpoch("accuracy", lambda _: valid.accuracy(classifier, tokenizer, args))
+    history = session.fit(classifier, data, label="head", callbacks=[by_epoch])
     return history["val_accuracy"][-1]
 
 

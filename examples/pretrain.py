@@ -21,11 +21,10 @@ from pathlib import Path
 import keras
 from files import read_labelled
 from matplotlib.figure import Figure
-from runs import start_from_neighbours
-from shared import HERE, UsageError, sample
+from runs import check_vocabulary, start_from_neighbours
+from shared import HERE, UsageError, in_one_line, sample
 
 from kerasbert import build_transformer_model
-from kerasbert.errors import KerasbertError
 from kerasbert.pretraining import (
     PretrainingCheckpoint,
     compile_objectives,
@@ -131,9 +130,7 @@ def make_model(args, tokenizer):
         with_nsp=args.sentences in ("sop", "nsp"),
         **options,
     )
-    rows = model.get_layer("Embedding-Token").input_dim
-    if tokenizer.vocab_size > rows:
-        raise UsageError(f"--vocab has {tokenizer.vocab_size} tokens, the model only {rows}")
+    check_vocabulary(model, tokenizer)
     if args.objective == "mask_proposal":
         generator = small_generator(model, args.generator_size)
         return mask_proposal_model(model, generator, seed=args.seed)
@@ -285,11 +282,7 @@ def checked(args):
 
 def main():
     """Runs the example; a mistake of the user gives one line and exit status 2."""
-    try:
-        run(parse_arguments())
-    except (UsageError, KerasbertError, OSError) as error:
-        print("pretrain.py: error:", *str(error).split("\n"), file=sys.stderr)
-        sys.exit(2)
+    in_one_line("pretrain.py", lambda: run(parse_arguments()))
 
 
 if __name__ == "__main__":

@@ -61,10 +61,15 @@ def starting_point(args, texts, at_least=1, **sizes):
 def load_encoder(args, config, tokenizer, **options):
     """Returns the user's encoder, or one with random weights; options go to its builder."""
     encoder = build_transformer_model(config, args.checkpoint, **options)
-    rows = encoder.get_layer("Embedding-Token").input_dim
+    check_vocabulary(encoder, tokenizer)
+    return encoder
+
+
+def check_vocabulary(model, tokenizer):
+    """Refuses a tokenizer with more tokens than a model has."""
+    rows = model.get_layer("Embedding-Token").input_dim
     if tokenizer.vocab_size > rows:
         raise UsageError(f"--vocab has {tokenizer.vocab_size} tokens, the model only {rows}")
-    return encoder
 
 
 def start_from_neighbours(model, ids, special):

@@ -34,7 +34,6 @@ from shared import main, sample
 from sklearn.metrics import accuracy_score, classification_report, f1_score
 
 from kerasbert.layers import GlobalAveragePooling1D
-from kerasbert.prediction import predict_texts
 from kerasbert.tokenizers import save_vocab
 from kerasbert.training import CollapseWarning
 
@@ -98,9 +97,7 @@ def run(args):
         callbacks=watch_for_collapse(valid, model, tokenizer, args),
     )
 
-    found = predict_texts(
-        model, tokenizer, scored.texts, maxlen=args.maxlen, verbose=0, jit_compile=False
-    ).argmax(-1)
+    found = scored.predicted(model, tokenizer, args).argmax(-1)
     right = scored.numbers
     numbers = np.arange(len(labels))
     names = {"labels": numbers, "target_names": labels, "zero_division": 0}

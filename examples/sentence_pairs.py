@@ -38,7 +38,6 @@ from sklearn.metrics import accuracy_score, average_precision_score, f1_score
 from kerasbert import hidden_state
 from kerasbert.layers import GlobalAveragePooling1D
 from kerasbert.models.view import find_encoder
-from kerasbert.prediction import predict_texts
 
 
 def read_pairs(path):
@@ -109,9 +108,7 @@ def run(args):
         validation_data=valid.batches(model, tokenizer, args, shuffle=False),
     )
 
-    chances = predict_texts(
-        model, tokenizer, valid.texts, maxlen=args.maxlen, verbose=0, jit_compile=False
-    )[:, 1]
+    chances = valid.predicted(model, tokenizer, args)[:, 1]
     references = {
         "F1, always 1": f1_score(valid.numbers, np.ones_like(valid.numbers)),
         "accuracy, commonest label": guessing(train.numbers, valid.numbers),

@@ -26,11 +26,9 @@ from relation_extraction_casrel import CasRel
 from relations import SAMPLE, known_triples, measure, read_data
 from runs import load_encoder
 from shared import sample
-from sklearn.metrics import accuracy_score
 
 from kerasbert.data import TextInputs
 from kerasbert.layers import GlobalAveragePooling1D
-from kerasbert.prediction import predict_texts
 
 # How each variant is built of the same checkpoint.
 VARIANTS = {
@@ -113,15 +111,16 @@ def classification(args, tokenizer, encoder=None):
     features = GlobalAveragePooling1D()(encoder.output)
     model = add_head(encoder, features, len(labels), dropout=0.1)
     compile_classifier(model, args, len(train.texts))
-
-    def accuracy():
-        options = {"maxlen": args.maxlen, "verbose": 0, "jit_compile": False}
-        found = predict_texts(model, tokenizer, scored.texts, **options).argmax(-1)
-        return accuracy_score(scored.numbers, found)
-
     batches = train.batches(model, tokenizer, args, seed=args.seed)
     guess = guessing(train.numbers, scored.numbers)
-    return Prepared(model, batches, accuracy, guess, len(train.texts), len(scored.texts))
+    return Prepared(
+        model,
+        batches,
+        lambda: scored.accuracy(model, tokenizer, args),
+        guess,
+        len(train.texts),
+        len(scored.texts),
+    )
 
 
 def triples(args, tokenizer):
